@@ -1,0 +1,132 @@
+// api.cpp - the C functions: validate, find the device, plan, launch.
+#include "src/call.h"
+#include "src/driver.h"
+#include "src/launch.h"
+#include "src/plan.h"
+#include "src/registry.h"
+#include "src/status.h"
+#include "src/validate.h"
+
+namespace fa3ptx {
+namespace {
+
+template <class Args> fa3ptx_status run(const Args *args, CUstream stream, RowIndex only) {
+  Error &e = thread_error();
+  Problem problem;
+  fa3ptx_status status = validate(args, Depth::ALL, problem, e);
+  if (status != FA3PTX_OK) return status;
+  const Driver *driver = nullptr;
+  status = get_driver(driver, e);
+  if (status != FA3PTX_OK) return status;
+  CUdevice device;
+  DeviceProps props;
+  status = current_device(*driver, device, props, e);
+  if (status != FA3PTX_OK) return status;
+  Plan plan;
+  status = make_plan(problem, props, plan, e, only);
+  if (status != FA3PTX_OK) return status;
+  status = validate_workspace(problem, plan.workspace, e);
+  if (status != FA3PTX_OK) return status;
+  return launch(*driver, device, plan, stream, e);
+}
+
+// A query is answered without a device, too; what went wrong in asking for one is of no interest.
+DeviceProps device_or_assumed() {
+  Error ignored;
+  const Driver *driver = nullptr;
+  CUdevice device;
+  DeviceProps props;
+  if (get_driver(driver, ignored) == FA3PTX_OK &&
+      current_device(*driver, device, props, ignored) == FA3PTX_OK)
+    return props;
+  return kAssumedDevice;
+}
+
+template <class Args>
+fa3ptx_status query(const Args *args, Problem &problem, DeviceProps &device, Plan &plan) {
+  Error &e = thread_error();
+  const fa3ptx_status status = validate(args, Depth::SHAPES, problem, e);
+  if (status != FA3PTX_OK) return status;
+  device = device_or_assumed();
+  return make_plan(problem, device, plan, e);
+}
+
+template <class Args> fa3ptx_status workspace_size(const Args *args, size_t *bytes) {
+  if (!bytes)
+    return fail(thread_error(), FA3PTX_ERROR_INVALID_ARGUMENT, "bytes = NULL: no place to answer");
+  Problem problem;
+  DeviceProps device;
+  Plan plan;
+  const fa3ptx_status status = query(args, problem, device, plan);
+  if (status == FA3PTX_OK) *bytes = plan.workspace;
+  return status;
+}
+
+template <class Args> fa3ptx_status explain_call(const Args *args, fa3ptx_plan_info *info) {
+  Error &e = thread_error();
+  if (!info)
+    return fail(e, FA3PTX_ERROR_INVALID_ARGUMENT, "info = NULL: no place to answer");
+  if (info->struct_size != sizeof *info)
+    return fail(e, FA3PTX_ERROR_INVALID_ARGUMENT,
+                "info->struct_size = %zu: must be sizeof(fa3ptx_plan_info), %zu", info->struct_size,
+                sizeof *info);
+  Problem problem;
+  DeviceProps device;
+  Plan plan;
+  const fa3ptx_status status = query(args, problem, device, plan);
+  if (status == FA3PTX_OK) explain(problem, device, plan, *info);
+  return status;
+}
+
+} // namespace
+
+fa3ptx_status call(const fa3ptx_forward_args *args, CUstream stream, RowIndex only) {
+  return run(args, stream, only);
+}
+fa3ptx_status call(const fa3ptx_backward_args *args, CUstream stream, RowIndex only) {
+  return run(args, stream, only);
+}
+
+} // namespace fa3ptx
+
+extern "C" {
+
+fa3ptx_status fa3ptx_forward(const fa3ptx_forward_args *args, CUstream_st *stream) {
+  return fa3ptx::call(args, stream);
+}
+
+fa3ptx_status fa3ptx_backward(const fa3ptx_backward_args *args, CUstream_st *stream) {
+  return fa3ptx::call(args, stream);
+}
+
+fa3ptx_status fa3ptx_forward_workspace_size(const fa3ptx_forward_args *args, size_t *bytes) {
+  return fa3ptx::workspace_size(args, bytes);
+}
+
+fa3ptx_status fa3ptx_backward_workspace_size(const fa3ptx_backward_args *args, size_t *bytes) {
+  return fa3ptx::workspace_size(args, bytes);
+}
+
+fa3ptx_status fa3ptx_explain_forward(const fa3ptx_forward_args *args, fa3ptx_plan_info *info) {
+  return fa3ptx::explain_call(args, info);
+}
+
+fa3ptx_status fa3ptx_explain_backward(const fa3ptx_backward_args *args, fa3ptx_plan_info *info) {
+  return fa3ptx::explain_call(args, info);
+}
+
+fa3ptx_status fa3ptx_preload(void) {
+  using namespace fa3ptx;
+  Error &e = thread_error();
+  const Driver *driver = nullptr;
+  fa3ptx_status status = get_driver(driver, e);
+  if (status != FA3PTX_OK) return status;
+  CUdevice device;
+  DeviceProps props;
+  status = current_device(*driver, device, props, e);
+  for (int row = 0; row < kRowCount && status == FA3PTX_OK; row++)
+    status = preload_kernel(*driver, device, RowIndex(row), e);
+  return status;
+}
+
+} // extern "C"

@@ -1,0 +1,158 @@
+// plan.cpp - which row of kernels.def serves a problem, and the words for it.
+#include "src/plan.h"
+
+#include <cstdio>
+#include <cstring>
+
+namespace fa3ptx {
+
+// Roles that head a plan, and the family that fills it in.  Reference kernels serve what is left
+// over, degenerate problems, and calls with FA3PTX_FLAG_REFERENCE.
+static const struct Family {
+  Role role;
+  bool backward, reference;
+  void (*fill)(const Problem &, const DeviceProps &, RowIndex, Plan &);
+} kFamilies[] = {
+    {Role::FWD_REF, false, true, plan_ref_forward},
+    {Role::BWD_REF_DQ, true, true, plan_ref_backward},
+};
+
+bool always(const Problem &, const DeviceProps &) { return true; }
+bool part(const Problem &, const DeviceProps &) { return false; }
+
+const Row kRows[kRowCount] = {
+#define KERNEL(name, source, role, dtype, dim, dim_v, mask, m, n, st, thr, regs, smem, serves)     \
+  {#name, Role::role, Dtype::dtype, dim, dim_v, Mask::mask, m, n, st, thr, regs, smem, serves},
+#include "src/kernels.def"
+#undef KERNEL
+};
+
+static const Family *family_of(Role role) {
+  for (const Family &f : kFamilies)
+    if (f.role == role) return &f;
+  return nullptr;
+}
+
+static bool matches(const Row &row, const Problem &p) {
+  const Mask mask = p.causal ? Mask::CAUSAL : Mask::NONE;
+  return int32_t(row.dtype) == p.q.dtype && (row.head_dim == 0 || row.head_dim == p.head_dim) &&
+         (row.head_dim_v == 0 || row.head_dim_v == p.head_dim_v) &&
+         (row.mask == Mask::ANY || row.mask == mask);
+}
+
+RowIndex find_row(const Problem &p, Role role) {
+  for (int i = 0; i < kRowCount; i++)
+    if (kRows[i].role == role && matches(kRows[i], p)) return RowIndex(i);
+  return kAnyRow;
+}
+
+fa3ptx_status make_plan(const Problem &p, const DeviceProps &device, Plan &plan, Error &e,
+                        RowIndex only) {
+  plan.count = 0;
+  plan.main = -1;
+  plan.workspace = 0;
+  plan.reason = "";
+  // Fast kernels assume at least one query and one key; the reference kernels know what to do.
+  const bool degenerate = p.rows_q() == 0 || p.rows_k() == 0;
+  const bool reference = degenerate || p.has(FA3PTX_FLAG_REFERENCE);
+  for (int i = 0; i < kRowCount; i++) {
+    const Row &row = kRows[i];
+    const Family *family = family_of(row.role);
+    if (!family || family->backward != p.backward || (reference && !family->reference)) continue;
+    if (!matches(row, p) || (only == kAnyRow ? !row.serves(p, device) : i != only)) continue;
+    plan.row = RowIndex(i);
+    if (p.has(FA3PTX_FLAG_REFERENCE)) plan.reason = "FA3PTX_FLAG_REFERENCE asks for it";
+    else if (degenerate) plan.reason = "the problem has no query or no key";
+    else if (family->reference) plan.reason = "no faster kernel serves these shapes";
+    family->fill(p, device, plan.row, plan);
+    return FA3PTX_OK;
+  }
+  if (only != kAnyRow)
+    return fail(e, FA3PTX_ERROR_UNSUPPORTED, "kernel %s does not fit this problem",
+                kRows[only].name);
+  return fail(e, FA3PTX_ERROR_UNSUPPORTED,
+              "no %s kernel of this build serves q.dtype %s, head_dim %d, head_dim_v %d%s%s",
+              p.backward ? "backward" : "forward", dtype_name(p.q.dtype), p.head_dim, p.head_dim_v,
+              p.causal ? ", causal" : "", reference ? " (reference kernels only)" : "");
+}
+
+Step &Plan::launch(RowIndex which, uint32_t gx, uint32_t gy, uint32_t gz) {
+  Step &s = steps[count++];
+  s.kind = Step::LAUNCH;
+  s.overlaps_previous = false;
+  s.map_count = 0;
+  s.row = which;
+  s.grid[0] = gx, s.grid[1] = gy, s.grid[2] = gz;
+  s.cluster = 1;
+  s.param_size = 0;
+  if (which == row || main < 0) main = count - 1;
+  return s;
+}
+
+void Plan::clear(void *dst, size_t bytes) {
+  Step &s = steps[count++];
+  s.kind = Step::MEMSET;
+  s.dst = dst;
+  s.bytes = bytes;
+}
+
+void add_map(Step &s, uint16_t offset, const fa3ptx_tensor &t, int32_t dim, int32_t seqlen,
+             int32_t heads, int32_t batch, int box_columns, int box_rows,
+             TensorMap::Swizzle swizzle) {
+  TensorMap &m = s.maps[s.map_count++];
+  const int64_t size = dtype_size(t.dtype);
+  m.data = t.data;
+  m.extent[0] = uint32_t(dim), m.extent[1] = uint32_t(seqlen);
+  m.extent[2] = uint32_t(heads), m.extent[3] = uint32_t(batch);
+  // The driver wants a legal stride even of an axis of extent 1, where the caller's is not read.
+  m.stride[0] = seqlen > 1 ? t.stride_seq * size : 16;
+  m.stride[1] = heads > 1 ? t.stride_head * size : 16;
+  m.stride[2] = batch > 1 ? t.stride_batch * size : 16;
+  m.box[0] = uint16_t(box_columns), m.box[1] = uint16_t(box_rows), m.box[2] = 1, m.box[3] = 1;
+  m.offset = offset;
+  m.element = t.dtype == FA3PTX_BF16   ? TensorMap::BF16
+              : t.dtype == FA3PTX_FP16 ? TensorMap::FP16
+                                       : TensorMap::BYTE;
+  m.swizzle = swizzle;
+}
+
+void explain(const Problem &p, const DeviceProps &device, const Plan &plan,
+             fa3ptx_plan_info &info) {
+  const size_t struct_size = info.struct_size;
+  memset(&info, 0, sizeof info);
+  info.struct_size = struct_size;
+  const Row &row = kRows[plan.row];
+  snprintf(info.kernel, sizeof info.kernel, "%s", row.name);
+  info.tile_m = row.tile_m;
+  info.tile_n = row.tile_n;
+  info.stages = row.stages;
+  info.threads = row.threads;
+  info.shared_memory = size_t(row.smem);
+  info.workspace = plan.workspace;
+  info.cluster = 1;
+  for (int i = 0; i < plan.count; i++) info.launches += plan.steps[i].kind == Step::LAUNCH;
+  if (plan.main >= 0) {
+    const Step &s = plan.steps[plan.main];
+    for (int i = 0; i < 3; i++) info.grid[i] = int32_t(s.grid[i]);
+    info.cluster = int32_t(s.cluster);
+  }
+  int n = snprintf(info.text, sizeof info.text,
+                   "%s: tile %d x %d, %d threads, %d bytes of shared memory", row.name, row.tile_m,
+                   row.tile_n, row.threads, row.smem);
+  const auto add = [&](const char *format, auto... values) {
+    if (n >= 0 && size_t(n) < sizeof info.text)
+      n += snprintf(info.text + n, sizeof info.text - size_t(n), format, values...);
+  };
+  if (plan.main < 0) add("; nothing to launch: the problem is empty");
+  else
+    add("; grid %d x %d x %d in clusters of %d on %d multiprocessors, step %d of %d",
+        info.grid[0], info.grid[1], info.grid[2], info.cluster, device.sm_count, plan.main + 1,
+        plan.count);
+  add("; workspace %zu bytes", plan.workspace);
+  add("; chosen because %s",
+      plan.reason[0] ? plan.reason : "it is the first row of kernels.def that serves these shapes");
+  if (p.has(FA3PTX_FLAG_DETERMINISTIC)) add("; deterministic");
+  add(".");
+}
+
+} // namespace fa3ptx

@@ -1,0 +1,108 @@
+// plan.h - what a call will enqueue, worked out without a driver.
+//
+// plan() turns a Problem into at most kMaxSteps steps.  It is pure: the same problem and device
+// properties give the same plan, so all of it is tested on any machine, and fa3ptx_explain_* prints
+// it.  launch.cpp then carries the steps out.
+//
+// A new kernel family adds: its rows to kernels.def; a plan_<family>.cpp that fills in steps, with
+// the `serves` predicates of its rows; one line here and one in the table of plan.cpp.
+#pragma once
+
+#include "src/problem.h"
+#include "src/status.h"
+
+namespace fa3ptx {
+
+struct DeviceProps {
+  int32_t sm_count;
+};
+constexpr DeviceProps kAssumedDevice = {132}; // an H100 or H200, when there is no device to ask
+
+constexpr RowIndex kAnyRow = RowIndex(-1);
+constexpr int kMaxSteps = 6;
+constexpr int kMaxMaps = 10;
+constexpr size_t kMaxParams = 2048;
+constexpr size_t kWorkspaceAlign = 256;
+
+// A TMA tensor map to be encoded into the parameters: a 4-D view (head_dim, seqlen, heads, batch)
+// of a tensor, and the box one TMA instruction moves.  Zero is read outside the extents.
+struct TensorMap {
+  enum Swizzle : uint8_t { SWIZZLE_NONE, SWIZZLE_32B, SWIZZLE_64B, SWIZZLE_128B };
+  enum Element : uint8_t { BF16, FP16, FP32, BYTE };
+  void *data;
+  uint32_t extent[4];
+  int64_t stride[3]; // bytes; seqlen, heads, batch
+  uint16_t box[4];
+  uint16_t offset; // into Step::params, a multiple of 64
+  Element element;
+  Swizzle swizzle;
+};
+
+struct Step {
+  enum Kind : uint8_t { LAUNCH, MEMSET };
+  Kind kind;
+  bool overlaps_previous; // LAUNCH: programmatic dependent launch; the kernel itself waits
+  uint8_t map_count;
+  RowIndex row;     // LAUNCH; threads and shared memory are the row's
+  uint32_t grid[3]; // LAUNCH; all >= 1
+  uint32_t cluster; // LAUNCH; CTAs of a cluster along x, 1: none
+  void *dst;        // MEMSET: zeros `bytes` bytes, a multiple of 4
+  size_t bytes;
+  uint32_t param_size;
+  TensorMap maps[kMaxMaps];
+  alignas(64) unsigned char params[kMaxParams];
+};
+
+// Not cleared when made: only what count says, and what a step says of itself, is set.
+struct Plan {
+  int count;      // steps
+  int main;       // the step that fa3ptx_explain_* describes; -1: nothing to do
+  RowIndex row;   // the row that won, also when there is nothing to do
+  size_t workspace;
+  const char *reason; // why this row, a static string; empty: it is the first that serves
+  Step steps[kMaxSteps];
+
+  Step &launch(RowIndex which, uint32_t gx, uint32_t gy = 1, uint32_t gz = 1);
+  void clear(void *dst, size_t bytes);
+};
+
+// Copies a parameter struct into a step and returns it there, to set tensor maps by its offsets.
+template <class Params> void set_params(Step &s, const Params &p) {
+  static_assert(sizeof(Params) <= kMaxParams, "raise kMaxParams");
+  static_assert(alignof(Params) <= 64, "kernel parameters are aligned to 64 bytes");
+  __builtin_memcpy(s.params, &p, sizeof p);
+  s.param_size = sizeof p;
+}
+
+// Adds a 4-D map of `t`, (batch, seqlen, heads, dim) of 16-bit or 8-bit elements, encoded at
+// `offset` of the parameters; the box covers box_rows rows of box_columns columns.
+void add_map(Step &s, uint16_t offset, const fa3ptx_tensor &t, int32_t dim, int32_t seqlen,
+             int32_t heads, int32_t batch, int box_columns, int box_rows,
+             TensorMap::Swizzle swizzle);
+
+// Fills `plan`.  FA3PTX_ERROR_UNSUPPORTED if no row serves the problem.  `only`: tests and benches
+// name the row to head the plan, whatever its `serves` says; its dtype, dims and mask must fit.
+fa3ptx_status make_plan(const Problem &p, const DeviceProps &device, Plan &plan, Error &e,
+                        RowIndex only = kAnyRow);
+
+// The first row of a role that fits the problem; kAnyRow if none.  For rows marked `part`.
+RowIndex find_row(const Problem &p, Role role);
+
+// Text of fa3ptx_explain_*: fills every field but struct_size.
+void explain(const Problem &p, const DeviceProps &device, const Plan &plan,
+             fa3ptx_plan_info &info);
+
+// ---- Families: each fills the steps for a row that won ------------------------------------------
+void plan_ref_forward(const Problem &p, const DeviceProps &device, RowIndex row, Plan &plan);
+void plan_ref_backward(const Problem &p, const DeviceProps &device, RowIndex row, Plan &plan);
+
+// ---- Predicates of the column `serves` ----------------------------------------------------------
+bool always(const Problem &, const DeviceProps &);
+bool part(const Problem &, const DeviceProps &); // never: launched along with another row
+
+inline uint32_t ceil_div(int64_t a, int64_t b) { return uint32_t((a + b - 1) / b); }
+inline size_t align_up(size_t bytes) {
+  return (bytes + kWorkspaceAlign - 1) / kWorkspaceAlign * kWorkspaceAlign;
+}
+
+} // namespace fa3ptx
