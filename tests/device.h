@@ -1,0 +1,46 @@
+// device.h - the CUDA driver as tests, demo and benches use it.  They open libcuda themselves, by the
+// same rule as the library (environment variable FA3PTX_LIBCUDA, else libcuda.so.1), and use nothing
+// of its internals.
+#pragma once
+#include <cuda.h>
+
+#include <stdexcept>
+#include <string>
+
+// The driver calls that are used.  cuda.h renames many of them (cuMemAlloc is cuMemAlloc_v2): the
+// list holds the documented names, and the symbol looked up is what cuda.h makes of them.
+#define CUDA_CALLS(CALL)                                                                       \
+  CALL(cuInit) CALL(cuGetErrorName) CALL(cuDriverGetVersion)                                   \
+  CALL(cuDeviceGetCount) CALL(cuDeviceGet) CALL(cuDeviceGetName) CALL(cuDeviceGetAttribute)    \
+  CALL(cuDevicePrimaryCtxRetain) CALL(cuCtxSetCurrent) CALL(cuCtxSynchronize)                  \
+  CALL(cuMemAlloc) CALL(cuMemFree) CALL(cuMemGetInfo) CALL(cuMemsetD8Async)                    \
+  CALL(cuMemcpyHtoDAsync) CALL(cuMemcpyDtoHAsync)                                              \
+  CALL(cuStreamCreate) CALL(cuStreamSynchronize) CALL(cuStreamBeginCapture)                    \
+  CALL(cuStreamEndCapture) CALL(cuGraphInstantiate) CALL(cuGraphLaunch)                        \
+  CALL(cuEventCreate) CALL(cuEventRecord) CALL(cuEventSynchronize) CALL(cuEventElapsedTime)
+
+struct CudaCalls {
+#define CALL(name) decltype(&::name) name = nullptr;
+  CUDA_CALLS(CALL)
+#undef CALL
+};
+
+// A machine without a usable GPU: tests are skipped for this reason.
+struct NoDevice : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// Device 0 with its primary context current, and a stream.  `device()` throws NoDevice.
+struct Device {
+  CudaCalls cuda;
+  CUdevice handle = 0;
+  CUstream stream = nullptr; // does not synchronise with the default stream
+  std::string name;
+  bool emulated = false;
+  int multiprocessors = 0;
+};
+Device &device();
+
+// Throws std::runtime_error with the call and the error's name.
+void cuda_check(CUresult result, const char *call);
+#define CUDA(call) cuda_check(device().cuda.call, #call)
