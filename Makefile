@@ -37,8 +37,8 @@ defines = -DKERNEL_NAME=$1 -DROLE=ROLE_$(call col,$1,3) -DDTYPE=DTYPE_$(call col
   $(patsubst CAUSAL,-DCAUSAL=1,$(patsubst NONE,-DCAUSAL=0,$(filter-out ANY,$(call col,$1,7)))) \
   -DTILE_M=$(call col,$1,8) -DTILE_N=$(call col,$1,9) -DSTAGES=$(call col,$1,10) \
   -DTHREADS=$(call col,$1,11) -DSMEM_BYTES=$(call col,$1,13)
-CUBINS  := $(NAMES:%=$(BUILD)/cubin/%.cubin)
-PTXS    := $(NAMES:%=$(BUILD)/ptx/%.ptx)
+CUBINS := $(NAMES:%=$(BUILD)/cubin/%.cubin)
+PTXS   := $(NAMES:%=$(BUILD)/ptx/%.ptx)
 
 # A row has a file of its own, so that editing one row rebuilds one kernel.
 $(BUILD)/row/%: FORCE
@@ -70,7 +70,7 @@ $(BUILD)/images_ptx.o: $(BUILD)/images_ptx.S $(PTXS)
 
 # ---- Library: no exceptions, no RTTI, nothing of libstdc++, so that a C program links it alone -----
 HOST_OBJS := $(patsubst %.cpp,$(BUILD)/%.o,$(wildcard src/*.cpp))
-CXX_ALL    = $(CXX) -std=c++17 $(CXXFLAGS) -Wall -Wextra -Iinclude -I. -isystem $(CUDA_INC) -MMD -MP
+CXX_ALL    = $(CXX) -std=c++17 $(CXXFLAGS) -Wall -Wextra -I. -Iinclude -isystem $(CUDA_INC) -MMD -MP
 SRC_FLAGS := -fPIC -fvisibility=hidden -fno-exceptions -fno-rtti -fno-threadsafe-statics
 $(BUILD)/src/%.o: src/%.cpp
 	$(NEEDS_TOOLS)
@@ -80,32 +80,132 @@ $(BUILD)/src/%.o: src/%.cpp
 $(BUILD)/libfa3ptx.a: $(HOST_OBJS) $(BUILD)/images_cubin.o
 	@rm -f $@; $(AR) rcs $@ $^
 SONAME := libfa3ptx.so.0
+LINK_SHARED = $(CC) -shared -Wl,-soname,$(SONAME) -Wl,-z,defs $^ -o $@ -ldl -lpthread -lm
 $(BUILD)/$(SONAME): $(HOST_OBJS) $(BUILD)/images_cubin.o
 	@echo '  LINK   $@'
-	@$(CC) -shared -Wl,-soname,$(SONAME) -Wl,-z,defs $^ -o $@ -ldl -lpthread -lm
+	@$(LINK_SHARED)
 $(BUILD)/libfa3ptx.so: $(BUILD)/$(SONAME)
 	@ln -sf $(SONAME) $@
 
 # ---- Tests: every tests/test_*.cpp is a program, the other tests/*.cpp support all of them.
-# tests/ has the library's cubins in it, tests_emu/ the PTX text that the emulated driver runs.
-PROGRAMS := $(patsubst tests/%.cpp,%,$(wildcard tests/test_*.cpp))
-SUPPORT  := $(patsubst %.cpp,$(BUILD)/%.o,$(filter-out tests/test_%,$(wildcard tests/*.cpp)))
--include tests/emu/emu.mk
+# $(BUILD)/tests has the library's cubins in it, $(BUILD)/tests_emu the PTX text that the emulated
+# driver runs; each holds every program and a shared library.
+PROGRAMS := $(patsubst tests/%.cpp,%,$(wildcard tests/test_*.cpp)) abi_c
+SUPPORT  := $(patsubst %.cpp,$(BUILD)/%.o,$(filter-out tests/test_% tests/demo.cpp,$(wildcard tests/*.cpp)))
+EMULATED := $(BUILD)/emu/libcuda.so.1
+-include $(wildcard tests/*.mk tests/*/*.mk)
+$(BUILD)/tests/%.o $(BUILD)/bench/%.o: CXX_ALL += -Isrc -Itests
 $(BUILD)/tests/%.o: tests/%.cpp
 	@mkdir -p $(@D); echo '  CXX    $<'
-	@$(CXX_ALL) -Itests -c $< -o $@
+	@$(CXX_ALL) -c $< -o $@
 $(BUILD)/bench/%.o: bench/%.cpp
 	@mkdir -p $(@D); echo '  CXX    $<'
-	@$(CXX_ALL) -Itests -c $< -o $@
+	@$(CXX_ALL) -c $< -o $@
 $(BUILD)/libhost.a: $(HOST_OBJS)
 	@rm -f $@; $(AR) rcs $@ $^
 $(BUILD)/libsupport.a: $(SUPPORT)
 	@rm -f $@; $(AR) rcs $@ $^
-LINK = @mkdir -p $(@D); echo '  LINK   $@'; $(CXX) $(filter %.o %.a,$^) -o $@ -ldl -lpthread $1
+LINK_TEST = @mkdir -p $(@D); echo '  LINK   $@'; $(CXX) $(filter %.o %.a,$^) -o $@ -ldl -lpthread
 ARCHIVES := $(BUILD)/libsupport.a $(BUILD)/libhost.a
-$(BUILD)/tests/test_%: $(BUILD)/tests/test_%.o $(ARCHIVES) $(BUILD)/images_cubin.o
-	$(call LINK)
-$(BUILD)/tests_emu/test_%: $(BUILD)/tests/test_%.o $(ARCHIVES) $(BUILD)/images_ptx.o
-	$(call LINK)
-.PRECIOUS: $(BUILD)/%.o $(BUILD)/ptx/%.ptx $(BUILD)/row/%
+# $(call flavour,FOLDER,IMAGES)
+define flavour
+$(BUILD)/$1/test_%: $(BUILD)/tests/test_%.o $(ARCHIVES) $(BUILD)/images_$2.o
+	$$(LINK_TEST)
+$(BUILD)/$1/$(SONAME): $(HOST_OBJS) $(BUILD)/images_$2.o
+	@mkdir -p $$(@D); $$(LINK_SHARED)
+	@ln -sf $(SONAME) $(BUILD)/$1/libfa3ptx.so
+$(BUILD)/$1/abi_c: tests/abi_c.c include/fa3ptx.h $(BUILD)/$1/$(SONAME)
+	@echo '  CC     $$@'
+	@$(CC) -std=c11 -pedantic -Wall -Wextra -Iinclude $$< -o $$@ -L$(BUILD)/$1 -lfa3ptx \
+	  -Wl,-rpath,'$$$$ORIGIN' -ldl
+endef
+$(eval $(call flavour,tests,cubin))
+$(eval $(call flavour,tests_emu,ptx))
+$(BUILD)/demo: $(BUILD)/tests/demo.o $(ARCHIVES) $(BUILD)/images_cubin.o
+	$(LINK_TEST)
+$(BUILD)/bench/bench: $(patsubst %.cpp,$(BUILD)/%.o,$(wildcard bench/*.cpp)) $(ARCHIVES) \
+  $(BUILD)/images_cubin.o
+	$(LINK_TEST) -lbenchmark
+
+# With a GPU the tests run on it; without one, on the emulated driver.
+GPU   := $(wildcard /dev/nvidia[0-9]*)
+WHERE := $(if $(GPU),tests,tests_emu)
+SCRIPTS := $(wildcard tests/test_*.py tests/test_*.sh)
+RUN_TESTS = FA3PTX_LIBRARY=$(BUILD)/$(WHERE)/libfa3ptx.so MAKE='$(MAKE)' BUILD='$(BUILD)' CC='$(CC)' \
+  CXX='$(CXX)' CUDA_INC='$(CUDA_INC)' $(if $(GPU),,FA3PTX_LIBCUDA=$(EMULATED)) sh tests/run.sh
+## demo        forward and backward on a small and a larger case, with errors and times
+demo:
+	@$(MAKE) --no-print-directory setup
+	@$(MAKE) --no-print-directory $(BUILD)/demo
+	@$(BUILD)/demo
+## check       sets up what is missing, builds, runs every test; no GPU: on the emulated driver
+check:
+	@$(MAKE) --no-print-directory setup
+	@$(MAKE) --no-print-directory all programs
+	@$(RUN_TESTS) $(PROGRAMS:%=$(BUILD)/$(WHERE)/%) $(SCRIPTS)
+programs: $(PROGRAMS:%=$(BUILD)/$(WHERE)/%) $(if $(GPU),,$(EMULATED))
+## gpu-check   all tests on the GPU, then small shapes under compute-sanitizer
+SANITIZER = $(firstword $(shell command -v compute-sanitizer) \
+  $(wildcard $(addsuffix /bin/compute-sanitizer,$(CUDA_DIRS))))
+gpu-check: check
+	@test -n '$(GPU)' || { echo 'gpu-check needs a GPU: there is no /dev/nvidia*' >&2; exit 1; }
+	@test -n '$(SANITIZER)' || echo 'no compute-sanitizer: `make setup-sanitizer` fetches it'
+	@for tool in $(if $(SANITIZER),memcheck synccheck); do \
+	  $(SANITIZER) --tool $$tool --target-processes all --error-exitcode 9 --print-limit 10 \
+	    $(BUILD)/tests/test_kernels --here --case=$(SANITIZED) > $(BUILD)/$$tool.log 2>&1 \
+	    && echo "compute-sanitizer $$tool: clean" \
+	    || { tail -n 40 $(BUILD)/$$tool.log; echo "compute-sanitizer $$tool: FAILED"; exit 1; }; done
+SANITIZED ?= small
+## bench       Google Benchmark over every kernel; ARGS=--benchmark_filter=... and the like
+bench: $(BUILD)/bench/bench
+	@$< $(ARGS)
+## lint        style of sources, headers alone, exported symbols
+lint: all
+	@$(RUN_TESTS) tests/test_lint.sh
+## expand K=   a kernel after the preprocessor, one instruction a line
+expand: $(BUILD)/ptx/$(K).ptx
+	@sed -e '/^#/d' -e 's/;[ \t]*/;\n/g' $< | sed -e 's/^[ \t]*//' -e '/^$$/d'
+## sass K=     a kernel's machine code
+sass: $(BUILD)/cubin/$(K).cubin
+	@tool=$$(command -v nvdisasm || ls $(addsuffix /bin/nvdisasm,$(CUDA_DIRS)) 2>/dev/null | head -n 1); \
+	if [ -n "$$tool" ]; then $$tool -c $<; else \
+	  echo 'nvdisasm is not here: it comes with the CUDA toolkit and as the wheel nvidia-cuda-nvdisasm.'; fi
+
+# The toolkit release that the kernels were tuned with.
+TOOLKIT := 13.0.*
+PIP     := python3 -m pip install --quiet --no-deps --upgrade --target $(WHEELS)
+APT     := $(if $(filter 0,$(shell id -u)),,sudo -n) apt-get
+HAS_HEADER = echo '\#include <$1>' | $(CXX) -E -x c++ - >/dev/null 2>&1
+## setup       fetches what is missing: ptxas and cuda.h as wheels, doctest and benchmark by apt
+setup:
+	@test -x '$(PTXAS)' -a -n '$(CUDA_INC)' || \
+	  $(PIP) 'nvidia-cuda-nvcc==$(TOOLKIT)' 'nvidia-cuda-runtime==$(TOOLKIT)' || \
+	  { echo 'No ptxas or no cuda.h, and no wheels: install the CUDA toolkit, set CUDA_HOME.'; exit 1; }
+	@$(call HAS_HEADER,doctest/doctest.h) || $(APT) install -y -q doctest-dev || \
+	  { echo 'No doctest: install the package doctest-dev for the tests.'; exit 1; }
+	@$(call HAS_HEADER,benchmark/benchmark.h) || $(APT) install -y -q libbenchmark-dev || \
+	  echo 'No Google Benchmark: install the package libbenchmark-dev for `make bench`.'
+setup-sanitizer:
+	@$(PIP) 'nvidia-cuda-sanitizer-api==$(TOOLKIT)'
+## install     header, libraries and a pkg-config file under DESTDIR and PREFIX (/usr/local)
+VERSION := $(shell awk '/define FA3PTX_VERSION/ \
+  { printf "%d.%d.%d", $$3 / 10000, $$3 / 100 % 100, $$3 % 100 }' include/fa3ptx.h)
+install: all
+	install -d $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/lib/pkgconfig
+	install -m 644 include/fa3ptx.h $(DESTDIR)$(PREFIX)/include
+	install -m 644 $(BUILD)/libfa3ptx.a $(DESTDIR)$(PREFIX)/lib
+	install -m 755 $(BUILD)/$(SONAME) $(DESTDIR)$(PREFIX)/lib
+	ln -sf $(SONAME) $(DESTDIR)$(PREFIX)/lib/libfa3ptx.so
+	printf '%s\n' 'prefix=$(PREFIX)' 'Name: fa3ptx' 'Version: $(VERSION)' \
+	  'Description: FlashAttention-3 for NVIDIA Hopper' 'Cflags: -I$${prefix}/include' \
+	  'Libs: -L$${prefix}/lib -lfa3ptx' 'Libs.private: -ldl -lpthread -lm' \
+	  > $(DESTDIR)$(PREFIX)/lib/pkgconfig/fa3ptx.pc
+## clean       removes $(BUILD), but for fetched tools
+clean:
+	@rm -rf $(filter-out $(WHEELS),$(wildcard $(BUILD)/*))
+help:
+	@sed -n 's/^## //p' Makefile
+	@echo 'Variables: BUILD PREFIX DESTDIR CUDA_HOME PTXAS CUDA_INC CC CXX CXXFLAGS'
+.PHONY: demo check programs gpu-check bench lint expand sass setup setup-sanitizer install clean help
+.PRECIOUS: $(BUILD)/%.o $(BUILD)/ptx/%.ptx $(BUILD)/row/% $(BUILD)/images_%.S
 -include $(wildcard $(BUILD)/*/*.d $(BUILD)/*/*/*.d)

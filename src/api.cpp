@@ -1,5 +1,4 @@
 // api.cpp - the C functions: validate, find the device, plan, launch.
-#include "src/call.h"
 #include "src/driver.h"
 #include "src/launch.h"
 #include "src/plan.h"
@@ -10,7 +9,7 @@
 namespace fa3ptx {
 namespace {
 
-template <class Args> fa3ptx_status run(const Args *args, CUstream stream, RowIndex only) {
+template <class Args> fa3ptx_status run(const Args *args, CUstream stream) {
   Error &e = thread_error();
   Problem problem;
   fa3ptx_status status = validate(args, Depth::ALL, problem, e);
@@ -23,7 +22,7 @@ template <class Args> fa3ptx_status run(const Args *args, CUstream stream, RowIn
   status = current_device(*driver, device, props, e);
   if (status != FA3PTX_OK) return status;
   Plan plan;
-  status = make_plan(problem, props, plan, e, only);
+  status = make_plan(problem, props, plan, e);
   if (status != FA3PTX_OK) return status;
   status = validate_workspace(problem, plan.workspace, e);
   if (status != FA3PTX_OK) return status;
@@ -79,24 +78,16 @@ template <class Args> fa3ptx_status explain_call(const Args *args, fa3ptx_plan_i
 }
 
 } // namespace
-
-fa3ptx_status call(const fa3ptx_forward_args *args, CUstream stream, RowIndex only) {
-  return run(args, stream, only);
-}
-fa3ptx_status call(const fa3ptx_backward_args *args, CUstream stream, RowIndex only) {
-  return run(args, stream, only);
-}
-
 } // namespace fa3ptx
 
 extern "C" {
 
 fa3ptx_status fa3ptx_forward(const fa3ptx_forward_args *args, CUstream_st *stream) {
-  return fa3ptx::call(args, stream);
+  return fa3ptx::run(args, stream);
 }
 
 fa3ptx_status fa3ptx_backward(const fa3ptx_backward_args *args, CUstream_st *stream) {
-  return fa3ptx::call(args, stream);
+  return fa3ptx::run(args, stream);
 }
 
 fa3ptx_status fa3ptx_forward_workspace_size(const fa3ptx_forward_args *args, size_t *bytes) {

@@ -43,37 +43,58 @@ static bool matches(const Row &row, const Problem &p) {
 RowIndex find_row(const Problem &p, Role role) {
   for (int i = 0; i < kRowCount; i++)
     if (kRows[i].role == role && matches(kRows[i], p)) return RowIndex(i);
-  return kAnyRow;
+  return kNoRow;
 }
 
-fa3ptx_status make_plan(const Problem &p, const DeviceProps &device, Plan &plan, Error &e,
-                        RowIndex only) {
+// Fast kernels assume at least one query and one key; the reference kernels know what to do.
+static bool is_degenerate(const Problem &p) { return p.rows_q() == 0 || p.rows_k() == 0; }
+
+// Why a problem went to the reference kernels.
+static const char *reference_reason(const Problem &p) {
+  if (p.has(FA3PTX_FLAG_REFERENCE)) return "FA3PTX_FLAG_REFERENCE asks for it";
+  if (is_degenerate(p)) return "the problem has no query or no key";
+  return "no faster kernel serves these shapes";
+}
+
+// The family that can make a plan of this row for this problem, or NULL.
+static const Family *planner(const Problem &p, const Row &row) {
+  const Family *family = family_of(row.role);
+  if (!family || family->backward != p.backward || !matches(row, p)) return nullptr;
+  return family->reference || !is_degenerate(p) ? family : nullptr;
+}
+
+static void fill_in(const Problem &p, const DeviceProps &device, RowIndex row,
+                    const Family &family, Plan &plan) {
   plan.count = 0;
   plan.main = -1;
+  plan.row = row;
   plan.workspace = 0;
-  plan.reason = "";
-  // Fast kernels assume at least one query and one key; the reference kernels know what to do.
-  const bool degenerate = p.rows_q() == 0 || p.rows_k() == 0;
-  const bool reference = degenerate || p.has(FA3PTX_FLAG_REFERENCE);
+  plan.reason = family.reference ? reference_reason(p) : "";
+  family.fill(p, device, row, plan);
+}
+
+fa3ptx_status make_plan(const Problem &p, const DeviceProps &device, Plan &plan, Error &e) {
+  const bool reference = p.has(FA3PTX_FLAG_REFERENCE);
   for (int i = 0; i < kRowCount; i++) {
-    const Row &row = kRows[i];
-    const Family *family = family_of(row.role);
-    if (!family || family->backward != p.backward || (reference && !family->reference)) continue;
-    if (!matches(row, p) || (only == kAnyRow ? !row.serves(p, device) : i != only)) continue;
-    plan.row = RowIndex(i);
-    if (p.has(FA3PTX_FLAG_REFERENCE)) plan.reason = "FA3PTX_FLAG_REFERENCE asks for it";
-    else if (degenerate) plan.reason = "the problem has no query or no key";
-    else if (family->reference) plan.reason = "no faster kernel serves these shapes";
-    family->fill(p, device, plan.row, plan);
+    const Family *family = planner(p, kRows[i]);
+    if (!family || (reference && !family->reference) || !kRows[i].serves(p, device)) continue;
+    fill_in(p, device, RowIndex(i), *family, plan);
     return FA3PTX_OK;
   }
-  if (only != kAnyRow)
-    return fail(e, FA3PTX_ERROR_UNSUPPORTED, "kernel %s does not fit this problem",
-                kRows[only].name);
   return fail(e, FA3PTX_ERROR_UNSUPPORTED,
-              "no %s kernel of this build serves q.dtype %s, head_dim %d, head_dim_v %d%s%s",
-              p.backward ? "backward" : "forward", dtype_name(p.q.dtype), p.head_dim, p.head_dim_v,
-              p.causal ? ", causal" : "", reference ? " (reference kernels only)" : "");
+              "no %s%s kernel of this build serves q.dtype %s, head_dim %d, head_dim_v %d%s",
+              reference ? "reference " : "", p.backward ? "backward" : "forward",
+              dtype_name(p.q.dtype), p.head_dim, p.head_dim_v, p.causal ? ", causal" : "");
+}
+
+fa3ptx_status plan_row(const Problem &p, const DeviceProps &device, RowIndex row, Plan &plan,
+                       Error &e) {
+  const Family *family = planner(p, kRows[row]);
+  if (!family)
+    return fail(e, FA3PTX_ERROR_UNSUPPORTED, "kernel %s cannot serve this problem",
+                kRows[row].name);
+  fill_in(p, device, row, *family, plan);
+  return FA3PTX_OK;
 }
 
 Step &Plan::launch(RowIndex which, uint32_t gx, uint32_t gy, uint32_t gz) {

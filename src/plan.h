@@ -18,7 +18,7 @@ struct DeviceProps {
 };
 constexpr DeviceProps kAssumedDevice = {132}; // an H100 or H200, when there is no device to ask
 
-constexpr RowIndex kAnyRow = RowIndex(-1);
+constexpr RowIndex kNoRow = RowIndex(-1);
 constexpr int kMaxSteps = 6;
 constexpr int kMaxMaps = 10;
 constexpr size_t kMaxParams = 2048;
@@ -80,12 +80,15 @@ void add_map(Step &s, uint16_t offset, const fa3ptx_tensor &t, int32_t dim, int3
              int32_t heads, int32_t batch, int box_columns, int box_rows,
              TensorMap::Swizzle swizzle);
 
-// Fills `plan`.  FA3PTX_ERROR_UNSUPPORTED if no row serves the problem.  `only`: tests and benches
-// name the row to head the plan, whatever its `serves` says; its dtype, dims and mask must fit.
-fa3ptx_status make_plan(const Problem &p, const DeviceProps &device, Plan &plan, Error &e,
-                        RowIndex only = kAnyRow);
+// Plans the first row of kernels.def that serves the problem; FA3PTX_ERROR_UNSUPPORTED if none does.
+fa3ptx_status make_plan(const Problem &p, const DeviceProps &device, Plan &plan, Error &e);
 
-// The first row of a role that fits the problem; kAnyRow if none.  For rows marked `part`.
+// Plans this row, whatever its `serves` says (tests and benches name rows);
+// FA3PTX_ERROR_UNSUPPORTED if the problem does not fit it.
+fa3ptx_status plan_row(const Problem &p, const DeviceProps &device, RowIndex row, Plan &plan,
+                       Error &e);
+
+// The first row of a role that fits the problem; kNoRow if none.  For rows marked `part`.
 RowIndex find_row(const Problem &p, Role role);
 
 // Text of fa3ptx_explain_*: fills every field but struct_size.
