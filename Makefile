@@ -207,5 +207,6 @@ help:
 	@sed -n 's/^## //p' Makefile
 	@echo 'Variables: BUILD PREFIX DESTDIR CUDA_HOME PTXAS CUDA_INC CC CXX CXXFLAGS'
 .PHONY: demo check programs gpu-check bench lint expand sass setup setup-sanitizer install clean help
-.PRECIOUS: $(BUILD)/%.o $(BUILD)/ptx/%.ptx $(BUILD)/row/% $(BUILD)/images_%.S
+.PRECIOUS: $(BUILD)/src/%.o $(BUILD)/tests/%.o $(BUILD)/bench/%.o \
+  $(BUILD)/ptx/%.ptx $(BUILD)/row/% $(BUILD)/images_%.S
 -include $(wildcard $(BUILD)/*/*.d $(BUILD)/*/*/*.d)

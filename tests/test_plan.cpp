@@ -1,0 +1,228 @@
+// test_plan.cpp - the registry is in order, and every problem gets the plan it should.
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <climits>
+#include <cstring>
+#include <set>
+#include <string>
+
+#include "src/plan.h"
+#include "src/validate.h"
+
+using namespace fa3ptx;
+
+namespace {
+
+const DeviceProps kH200 = {132};
+
+fa3ptx_forward_args forward_shape(fa3ptx_dtype dtype, int batch, int seqlen_q, int seqlen_k,
+                                  int heads_q, int heads_kv, int head_dim) {
+  fa3ptx_forward_args a = {};
+  a.struct_size = sizeof a;
+  a.q.dtype = a.k.dtype = a.v.dtype = a.o.dtype = dtype;
+  a.batch = batch, a.seqlen_q = seqlen_q, a.seqlen_k = seqlen_k;
+  a.heads_q = heads_q, a.heads_kv = heads_kv, a.head_dim = head_dim;
+  return a;
+}
+
+fa3ptx_backward_args backward_shape(fa3ptx_dtype dtype, int batch, int seqlen_q, int seqlen_k,
+                                    int heads_q, int heads_kv, int head_dim) {
+  fa3ptx_backward_args a = {};
+  a.struct_size = sizeof a;
+  a.q.dtype = a.k.dtype = a.v.dtype = a.o.dtype = dtype;
+  a.dout.dtype = a.dq.dtype = a.dk.dtype = a.dv.dtype = dtype;
+  a.batch = batch, a.seqlen_q = seqlen_q, a.seqlen_k = seqlen_k;
+  a.heads_q = heads_q, a.heads_kv = heads_kv, a.head_dim = head_dim;
+  return a;
+}
+
+template <class Args> Plan plan_of(const Args &args, fa3ptx_status expected = FA3PTX_OK) {
+  Problem p;
+  Error e = {};
+  REQUIRE(validate(&args, Depth::SHAPES, p, e) == FA3PTX_OK);
+  Plan plan = {};
+  const fa3ptx_status status = make_plan(p, kH200, plan, e);
+  if (status != expected) MESSAGE(e.text);
+  REQUIRE(status == expected);
+  return plan;
+}
+
+std::string name_of(const Plan &plan) { return kRows[plan.row].name; }
+
+} // namespace
+
+TEST_CASE("kernels.def: every row is possible on sm_90 and has a name of its own") {
+  std::set<std::string> names;
+  for (const Row &row : kRows) {
+    CAPTURE(row.name);
+    CHECK(names.insert(row.name).second);
+    CHECK(strlen(row.name) < sizeof fa3ptx_plan_info().kernel);
+    CHECK(row.threads % 32 == 0);
+    CHECK(row.threads <= 1024);
+    CHECK((row.registers + 7) / 8 * 8 * row.threads <= 65536);
+    CHECK(row.smem <= 232448);
+    CHECK(row.tile_m >= 1);
+    CHECK(row.tile_n >= 1);
+    CHECK(row.stages >= 1);
+    CHECK(row.head_dim % 8 == 0);
+    CHECK(row.head_dim_v % 8 == 0);
+    CHECK((row.head_dim == 0) == (row.head_dim_v == 0));
+  }
+}
+
+TEST_CASE("reference kernels: rows, grids, workspace") {
+  fa3ptx_forward_args f = forward_shape(FA3PTX_FP16, 3, 101, 7, 10, 2, 72);
+  f.flags = FA3PTX_FLAG_REFERENCE;
+  Plan plan = plan_of(f);
+  CHECK(name_of(plan) == "fwd_ref_fp16");
+  CHECK(plan.count == 1);
+  CHECK(plan.workspace == 0);
+  CHECK(plan.steps[0].grid[0] == (3 * 101 * 10 + 7) / 8);
+  CHECK(plan.steps[0].param_size == REF_PARAMS);
+
+  fa3ptx_backward_args b = backward_shape(FA3PTX_BF16, 3, 101, 7, 10, 2, 72);
+  b.flags = FA3PTX_FLAG_REFERENCE;
+  plan = plan_of(b);
+  CHECK(name_of(plan) == "bwd_ref_dq_bf16");
+  CHECK(plan.count == 2);
+  CHECK(plan.steps[0].row == k_bwd_ref_dq_bf16);
+  CHECK(plan.steps[1].row == k_bwd_ref_dkv_bf16);
+  CHECK(plan.steps[1].grid[0] == (3 * 7 * 2 + 7) / 8);
+  CHECK(plan.workspace == align_up(3 * 101 * 10 * sizeof(float)));
+}
+
+TEST_CASE("every head dim, mask and 16-bit dtype has a plan; 2^31 - 1 rows fit a grid") {
+  for (fa3ptx_dtype dtype : {FA3PTX_BF16, FA3PTX_FP16})
+    for (int d = 8; d <= 256; d += 8)
+      for (int mask : {FA3PTX_MASK_NONE, FA3PTX_MASK_CAUSAL})
+        for (uint32_t flags : {0u, uint32_t(FA3PTX_FLAG_REFERENCE)}) {
+          CAPTURE(d);
+          fa3ptx_forward_args f = forward_shape(dtype, 1, 64, 64, 2, 1, d);
+          fa3ptx_backward_args b = backward_shape(dtype, 1, 64, 64, 2, 1, d);
+          f.mask = b.mask = mask;
+          f.flags = b.flags = flags;
+          for (int dv : {0, 8, 128, 256}) {
+            f.head_dim_v = b.head_dim_v = dv;
+            CHECK(plan_of(f).count >= 1);
+            CHECK(plan_of(b).count >= 2);
+          }
+        }
+  fa3ptx_forward_args f = forward_shape(FA3PTX_BF16, 1, INT_MAX, 1, 1, 1, 8);
+  f.flags = FA3PTX_FLAG_REFERENCE;
+  CHECK(plan_of(f).steps[0].grid[0] == (INT_MAX - 7) / 8 + 1);
+}
+
+TEST_CASE("empty problems: nothing for what is empty, zeros for what is not") {
+  CHECK(plan_of(forward_shape(FA3PTX_BF16, 0, 64, 64, 2, 2, 64)).count == 0);
+  CHECK(plan_of(forward_shape(FA3PTX_BF16, 2, 0, 64, 2, 2, 64)).count == 0);
+  const Plan no_keys = plan_of(forward_shape(FA3PTX_BF16, 2, 64, 0, 2, 2, 64));
+  CHECK(no_keys.count == 1); // O = 0, LSE = -inf
+  CHECK(name_of(no_keys) == "fwd_ref_bf16");
+
+  CHECK(plan_of(backward_shape(FA3PTX_BF16, 0, 64, 64, 2, 2, 64)).count == 0);
+  CHECK(plan_of(backward_shape(FA3PTX_BF16, 0, 64, 64, 2, 2, 64)).workspace == 0);
+  CHECK(plan_of(backward_shape(FA3PTX_BF16, 2, 0, 0, 2, 2, 64)).count == 0);
+  const Plan no_queries = plan_of(backward_shape(FA3PTX_BF16, 2, 0, 64, 2, 2, 64));
+  REQUIRE(no_queries.count == 1); // dK = dV = 0
+  CHECK(no_queries.steps[0].row == k_bwd_ref_dkv_bf16);
+  const Plan no_keys_back = plan_of(backward_shape(FA3PTX_FP16, 2, 64, 0, 2, 2, 64));
+  REQUIRE(no_keys_back.count == 1); // dQ = 0
+  CHECK(no_keys_back.steps[0].row == k_bwd_ref_dq_fp16);
+}
+
+TEST_CASE("a problem that no row serves is refused in words") {
+  fa3ptx_forward_args f = forward_shape(FA3PTX_E4M3, 1, 64, 64, 1, 1, 48);
+  f.o.dtype = FA3PTX_BF16;
+  size_t bytes = 77;
+  CHECK(fa3ptx_forward_workspace_size(&f, &bytes) == FA3PTX_ERROR_UNSUPPORTED);
+  CHECK(bytes == 77);
+  const std::string text = fa3ptx_last_error();
+  CHECK(text.find("q.dtype E4M3, head_dim 48, head_dim_v 48") != std::string::npos);
+}
+
+TEST_CASE("plan_row: a row by name, or a refusal") {
+  const fa3ptx_forward_args f = forward_shape(FA3PTX_BF16, 1, 64, 64, 1, 1, 64);
+  Problem p;
+  Error e = {};
+  Plan plan;
+  REQUIRE(validate(&f, Depth::SHAPES, p, e) == FA3PTX_OK);
+  CHECK(plan_row(p, kH200, k_fwd_ref_bf16, plan, e) == FA3PTX_OK);
+  CHECK(plan.row == k_fwd_ref_bf16);
+  for (RowIndex wrong : {k_fwd_ref_fp16, k_bwd_ref_dq_bf16, k_bwd_ref_dkv_bf16}) {
+    CHECK(plan_row(p, kH200, wrong, plan, e) == FA3PTX_ERROR_UNSUPPORTED);
+    CHECK(std::string(e.text).find(kRows[wrong].name) != std::string::npos);
+  }
+}
+
+TEST_CASE("explain: fields and sentences agree with the plan") {
+  fa3ptx_backward_args b = backward_shape(FA3PTX_BF16, 2, 100, 50, 4, 2, 64);
+  b.flags = FA3PTX_FLAG_REFERENCE | FA3PTX_FLAG_DETERMINISTIC;
+  fa3ptx_plan_info info;
+  memset(&info, 0xff, sizeof info);
+  info.struct_size = sizeof info;
+  REQUIRE(fa3ptx_explain_backward(&b, &info) == FA3PTX_OK);
+  size_t bytes = 0;
+  REQUIRE(fa3ptx_backward_workspace_size(&b, &bytes) == FA3PTX_OK);
+  CHECK(info.workspace == bytes);
+  CHECK(std::string(info.kernel) == "bwd_ref_dq_bf16");
+  const Row &row = kRows[k_bwd_ref_dq_bf16];
+  CHECK(info.tile_m == row.tile_m);
+  CHECK(info.tile_n == row.tile_n);
+  CHECK(info.stages == row.stages);
+  CHECK(info.threads == row.threads);
+  CHECK(info.shared_memory == size_t(row.smem));
+  CHECK(info.grid[0] == 100);
+  CHECK(info.grid[1] == 1);
+  CHECK(info.launches == 2);
+  const std::string text = info.text;
+  CAPTURE(text);
+  for (const char *words : {"bwd_ref_dq_bf16", "tile 8 x 32", "grid 100 x 1 x 1",
+                            "workspace 3328 bytes", "FA3PTX_FLAG_REFERENCE", "deterministic"})
+    CHECK(text.find(words) != std::string::npos);
+}
+
+TEST_CASE("tensor maps: bytes, legal strides where the extent is 1") {
+  Step s;
+  s.map_count = 0;
+  fa3ptx_tensor t = {reinterpret_cast<void *>(0x1000), 3, 4096, -7, FA3PTX_FP16, 0};
+  add_map(s, 128, t, 64, 50, 1, 1, 64, 32, TensorMap::SWIZZLE_128B);
+  REQUIRE(s.map_count == 1);
+  const TensorMap &m = s.maps[0];
+  CHECK(m.offset == 128);
+  CHECK(m.element == TensorMap::FP16);
+  CHECK(m.extent[0] == 64);
+  CHECK(m.extent[1] == 50);
+  CHECK(m.stride[0] == 8192);
+  CHECK(m.stride[1] == 16);
+  CHECK(m.stride[2] == 16);
+  CHECK(m.box[0] == 64);
+  CHECK(m.box[1] == 32);
+  CHECK(m.box[2] == 1);
+  CHECK(m.box[3] == 1);
+}
+
+TEST_CASE("validation and planning leave most of the 5 microseconds of a call to the driver") {
+  fa3ptx_backward_args b = backward_shape(FA3PTX_BF16, 2, 4096, 4096, 16, 4, 128);
+  uintptr_t address = 0x10000000;
+  for (fa3ptx_tensor *t : {&b.q, &b.o, &b.dout, &b.dq})
+    *t = fa3ptx_bshd((void *)(address += 0x10000000), FA3PTX_BF16, 4096, 16, 128);
+  for (fa3ptx_tensor *t : {&b.k, &b.v, &b.dk, &b.dv})
+    *t = fa3ptx_bshd((void *)(address += 0x10000000), FA3PTX_BF16, 4096, 4, 128);
+  b.lse = reinterpret_cast<float *>(0x1000);
+  double best = 1e9; // of many batches: the machine may be busy
+  for (int batch = 0; batch < 50; batch++) {
+    const auto start = std::chrono::steady_clock::now();
+    for (int i = 0; i < 200; i++) {
+      Problem p;
+      Error e;
+      Plan plan;
+      REQUIRE(validate(&b, Depth::ALL, p, e) == FA3PTX_OK);
+      REQUIRE(make_plan(p, kH200, plan, e) == FA3PTX_OK);
+    }
+    const std::chrono::duration<double, std::micro> time = std::chrono::steady_clock::now() - start;
+    best = time.count() / 200 < best ? time.count() / 200 : best;
+  }
+  MESSAGE("validate and plan a backward: ", best, " microseconds");
+  CHECK(best < 2.0);
+}
