@@ -22,12 +22,13 @@ WHEELS    := $(BUILD)/cuda
 CUDA_DIRS := $(CUDA_HOME) $(patsubst %/bin/ptxas,%,$(shell command -v ptxas)) /usr/local/cuda \
              $(wildcard $(WHEELS)/nvidia/*)
 PTXAS     ?= $(firstword $(wildcard $(addsuffix /bin/ptxas,$(CUDA_DIRS))) ptxas-not-found)
-CUDA_INC  ?= $(patsubst %/cuda.h,%,$(firstword $(wildcard $(addsuffix /include/cuda.h,$(CUDA_DIRS)))))
+CUDA_INC  ?= $(patsubst %/cuda.h,%,$(firstword \
+               $(wildcard $(addsuffix /include/cuda.h,$(CUDA_DIRS)))))
 CPP_PTX   := $(CC) -E -x assembler-with-cpp -undef -nostdinc -Wundef -Werror
 NEEDS_TOOLS = @test -x '$(PTXAS)' -a -n '$(CUDA_INC)' || \
   { echo 'No ptxas or no cuda.h: `make setup` fetches them, or set CUDA_HOME.' >&2; exit 1; }
 
-# ---- Kernels: one row of src/kernels.def -> preprocessed PTX -> cubin, through the gate -----------
+# ---- Kernels: one row of src/kernels.def -> preprocessed PTX -> cubin, through the gate ----------
 comma := ,
 ROWS  := $(shell sed -n 's/^KERNEL(\(.*\)) *$$/\1/p' src/kernels.def | tr -d ' ')
 NAMES := $(foreach r,$(ROWS),$(firstword $(subst $(comma), ,$r)))
@@ -68,7 +69,7 @@ $(BUILD)/images_cubin.o: $(BUILD)/images_cubin.S $(CUBINS)
 $(BUILD)/images_ptx.o: $(BUILD)/images_ptx.S $(PTXS)
 	@$(CC) -c $< -o $@
 
-# ---- Library: no exceptions, no RTTI, nothing of libstdc++, so that a C program links it alone -----
+# ---- Library: no exceptions, no RTTI, nothing of libstdc++, so that a C program links it alone --
 HOST_OBJS := $(patsubst %.cpp,$(BUILD)/%.o,$(wildcard src/*.cpp))
 CXX_ALL    = $(CXX) -std=c++17 $(CXXFLAGS) -Wall -Wextra -I. -Iinclude -isystem $(CUDA_INC) -MMD -MP
 SRC_FLAGS := -fPIC -fvisibility=hidden -fno-exceptions -fno-rtti -fno-threadsafe-statics
@@ -91,7 +92,7 @@ $(BUILD)/libfa3ptx.so: $(BUILD)/$(SONAME)
 # $(BUILD)/tests has the library's cubins in it, $(BUILD)/tests_emu the PTX text that the emulated
 # driver runs; each holds every program and a shared library.
 PROGRAMS := $(patsubst tests/%.cpp,%,$(wildcard tests/test_*.cpp)) abi_c
-SUPPORT  := $(patsubst %.cpp,$(BUILD)/%.o,$(filter-out tests/test_% tests/demo.cpp,$(wildcard tests/*.cpp)))
+SUPPORT  := $(filter-out tests/test_% tests/demo.cpp,$(wildcard tests/*.cpp))
 EMULATED := $(BUILD)/emu/libcuda.so.1
 -include $(wildcard tests/*.mk tests/*/*.mk)
 $(BUILD)/tests/%.o $(BUILD)/bench/%.o: CXX_ALL += -Isrc -Itests
@@ -103,7 +104,7 @@ $(BUILD)/bench/%.o: bench/%.cpp
 	@$(CXX_ALL) -c $< -o $@
 $(BUILD)/libhost.a: $(HOST_OBJS)
 	@rm -f $@; $(AR) rcs $@ $^
-$(BUILD)/libsupport.a: $(SUPPORT)
+$(BUILD)/libsupport.a: $(SUPPORT:%.cpp=$(BUILD)/%.o)
 	@rm -f $@; $(AR) rcs $@ $^
 LINK_TEST = @mkdir -p $(@D); echo '  LINK   $@'; $(CXX) $(filter %.o %.a,$^) -o $@ -ldl -lpthread
 ARCHIVES := $(BUILD)/libsupport.a $(BUILD)/libhost.a
@@ -116,8 +117,8 @@ $(BUILD)/$1/$(SONAME): $(HOST_OBJS) $(BUILD)/images_$2.o
 	@ln -sf $(SONAME) $(BUILD)/$1/libfa3ptx.so
 $(BUILD)/$1/abi_c: tests/abi_c.c include/fa3ptx.h $(BUILD)/$1/$(SONAME)
 	@echo '  CC     $$@'
-	@$(CC) -std=c11 -pedantic -Wall -Wextra -Iinclude $$< -o $$@ -L$(BUILD)/$1 -lfa3ptx \
-	  -Wl,-rpath,'$$$$ORIGIN' -ldl
+	@$(CC) -std=c11 -pedantic -Wall -Wextra -Iinclude -isystem $(CUDA_INC) $$< -o $$@ \
+	  -L$(BUILD)/$1 -lfa3ptx -Wl,-rpath,'$$$$ORIGIN' -ldl -lm
 endef
 $(eval $(call flavour,tests,cubin))
 $(eval $(call flavour,tests_emu,ptx))
@@ -131,8 +132,8 @@ $(BUILD)/bench/bench: $(patsubst %.cpp,$(BUILD)/%.o,$(wildcard bench/*.cpp)) $(A
 GPU   := $(wildcard /dev/nvidia[0-9]*)
 WHERE := $(if $(GPU),tests,tests_emu)
 SCRIPTS := $(wildcard tests/test_*.py tests/test_*.sh)
-RUN_TESTS = FA3PTX_LIBRARY=$(BUILD)/$(WHERE)/libfa3ptx.so MAKE='$(MAKE)' BUILD='$(BUILD)' CC='$(CC)' \
-  CXX='$(CXX)' CUDA_INC='$(CUDA_INC)' $(if $(GPU),,FA3PTX_LIBCUDA=$(EMULATED)) sh tests/run.sh
+RUN_TESTS = FA3PTX_LIBRARY=$(BUILD)/$(WHERE)/libfa3ptx.so BUILD='$(BUILD)' CC='$(CC)' CXX='$(CXX)' \
+  CUDA_INC='$(CUDA_INC)' $(if $(GPU),,FA3PTX_LIBCUDA=$(EMULATED)) sh tests/run.sh
 ## demo        forward and backward on a small and a larger case, with errors and times
 demo:
 	@$(MAKE) --no-print-directory setup
@@ -167,9 +168,10 @@ expand: $(BUILD)/ptx/$(K).ptx
 	@sed -e '/^#/d' -e 's/;[ \t]*/;\n/g' $< | sed -e 's/^[ \t]*//' -e '/^$$/d'
 ## sass K=     a kernel's machine code
 sass: $(BUILD)/cubin/$(K).cubin
-	@tool=$$(command -v nvdisasm || ls $(addsuffix /bin/nvdisasm,$(CUDA_DIRS)) 2>/dev/null | head -n 1); \
-	if [ -n "$$tool" ]; then $$tool -c $<; else \
-	  echo 'nvdisasm is not here: it comes with the CUDA toolkit and as the wheel nvidia-cuda-nvdisasm.'; fi
+	@$(if $(NVDISASM),$(NVDISASM) -c $<,echo 'No nvdisasm: it comes with the CUDA toolkit, and as \
+	  the wheel nvidia-cuda-nvdisasm.')
+NVDISASM = $(firstword $(shell command -v nvdisasm) \
+  $(wildcard $(addsuffix /bin/nvdisasm,$(CUDA_DIRS))))
 
 # The toolkit release that the kernels were tuned with.
 TOOLKIT := 13.0.*
@@ -180,7 +182,7 @@ HAS_HEADER = echo '\#include <$1>' | $(CXX) -E -x c++ - >/dev/null 2>&1
 setup:
 	@test -x '$(PTXAS)' -a -n '$(CUDA_INC)' || \
 	  $(PIP) 'nvidia-cuda-nvcc==$(TOOLKIT)' 'nvidia-cuda-runtime==$(TOOLKIT)' || \
-	  { echo 'No ptxas or no cuda.h, and no wheels: install the CUDA toolkit, set CUDA_HOME.'; exit 1; }
+	  { echo 'No ptxas or cuda.h, and no wheels: install the CUDA toolkit, set CUDA_HOME.'; exit 1; }
 	@$(call HAS_HEADER,doctest/doctest.h) || $(APT) install -y -q doctest-dev || \
 	  { echo 'No doctest: install the package doctest-dev for the tests.'; exit 1; }
 	@$(call HAS_HEADER,benchmark/benchmark.h) || $(APT) install -y -q libbenchmark-dev || \
@@ -206,7 +208,8 @@ clean:
 help:
 	@sed -n 's/^## //p' Makefile
 	@echo 'Variables: BUILD PREFIX DESTDIR CUDA_HOME PTXAS CUDA_INC CC CXX CXXFLAGS'
-.PHONY: demo check programs gpu-check bench lint expand sass setup setup-sanitizer install clean help
+.PHONY: demo check programs gpu-check bench lint expand sass setup setup-sanitizer install clean \
+  help
 .PRECIOUS: $(BUILD)/src/%.o $(BUILD)/tests/%.o $(BUILD)/bench/%.o \
   $(BUILD)/ptx/%.ptx $(BUILD)/row/% $(BUILD)/images_%.S
 -include $(wildcard $(BUILD)/*/*.d $(BUILD)/*/*/*.d)

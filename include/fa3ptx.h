@@ -101,7 +101,7 @@ typedef struct fa3ptx_forward_args {
   float softmax_scale;  /* > 0 and finite; 0 means 1/sqrt(head_dim) */
   int32_t mask;         /* fa3ptx_mask */
   uint32_t flags;
-  void *workspace;      /* device memory, 256-byte aligned; may be NULL where the size query says 0 */
+  void *workspace;      /* device memory, 256-byte aligned; may be NULL where the size query is 0 */
   size_t workspace_size; /* bytes */
 } fa3ptx_forward_args;
 

@@ -1,9 +1,9 @@
 # gate.awk - what must hold in the `ptxas -v` report of every kernel; called by the Makefile as
 #   awk -v name=KERNEL -v registers=N -v exact=0|1 -f ptx/gate.awk REPORT
-# ptxas itself fails on a spill (-warn-spills -Werror), but a serialised wgmma pipeline or an ignored
-# setmaxnreg is only a note to it, with a success exit.  `exact`: the kernel shares out registers by
-# setmaxnreg, so the count at launch must be the row's; otherwise the row's is the most it may use
-# (another release of ptxas may need fewer).
+# ptxas itself fails on a spill (-warn-spills -Werror), but a serialised wgmma pipeline or an
+# ignored setmaxnreg is only a note to it, with a success exit.  `exact`: the kernel shares out
+# registers by setmaxnreg, so the count at launch must be the row's; otherwise the row's is the most
+# it may use (another release of ptxas may need fewer).
 
 function bad(why) { print "kernel " name ": " why > "/dev/stderr"; failed = 1 }
 

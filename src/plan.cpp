@@ -1,6 +1,7 @@
 // plan.cpp - which row of kernels.def serves a problem, and the words for it.
 #include "src/plan.h"
 
+#include <cstdarg>
 #include <cstdio>
 #include <cstring>
 
@@ -137,6 +138,21 @@ void add_map(Step &s, uint16_t offset, const fa3ptx_tensor &t, int32_t dim, int3
   m.swizzle = swizzle;
 }
 
+namespace {
+struct Text {
+  char *at;
+  size_t left;
+  __attribute__((format(printf, 2, 3))) void add(const char *format, ...) {
+    va_list list;
+    va_start(list, format);
+    const int n = vsnprintf(at, left, format, list);
+    va_end(list);
+    const size_t used = n < 0 ? 0 : size_t(n) < left ? size_t(n) : left - 1;
+    at += used, left -= used;
+  }
+};
+} // namespace
+
 void explain(const Problem &p, const DeviceProps &device, const Plan &plan,
              fa3ptx_plan_info &info) {
   const size_t struct_size = info.struct_size;
@@ -157,23 +173,18 @@ void explain(const Problem &p, const DeviceProps &device, const Plan &plan,
     for (int i = 0; i < 3; i++) info.grid[i] = int32_t(s.grid[i]);
     info.cluster = int32_t(s.cluster);
   }
-  int n = snprintf(info.text, sizeof info.text,
-                   "%s: tile %d x %d, %d threads, %d bytes of shared memory", row.name, row.tile_m,
-                   row.tile_n, row.threads, row.smem);
-  const auto add = [&](const char *format, auto... values) {
-    if (n >= 0 && size_t(n) < sizeof info.text)
-      n += snprintf(info.text + n, sizeof info.text - size_t(n), format, values...);
-  };
-  if (plan.main < 0) add("; nothing to launch: the problem is empty");
+  Text text = {info.text, sizeof info.text};
+  text.add("%s: tile %d x %d, %d threads, %d bytes of shared memory", row.name, row.tile_m,
+           row.tile_n, row.threads, row.smem);
+  if (plan.main < 0) text.add("; nothing to launch: the problem is empty");
   else
-    add("; grid %d x %d x %d in clusters of %d on %d multiprocessors, step %d of %d",
-        info.grid[0], info.grid[1], info.grid[2], info.cluster, device.sm_count, plan.main + 1,
-        plan.count);
-  add("; workspace %zu bytes", plan.workspace);
-  add("; chosen because %s",
-      plan.reason[0] ? plan.reason : "it is the first row of kernels.def that serves these shapes");
-  if (p.has(FA3PTX_FLAG_DETERMINISTIC)) add("; deterministic");
-  add(".");
+    text.add("; grid %d x %d x %d in clusters of %d on %d multiprocessors, step %d of %d",
+             info.grid[0], info.grid[1], info.grid[2], info.cluster, device.sm_count,
+             plan.main + 1, plan.count);
+  text.add("; workspace %zu bytes; chosen because %s%s.", plan.workspace,
+           plan.reason[0] ? plan.reason
+                          : "it is the first row of kernels.def that serves these shapes",
+           p.has(FA3PTX_FLAG_DETERMINISTIC) ? "; deterministic" : "");
 }
 
 } // namespace fa3ptx

@@ -80,7 +80,7 @@ void add_map(Step &s, uint16_t offset, const fa3ptx_tensor &t, int32_t dim, int3
              int32_t heads, int32_t batch, int box_columns, int box_rows,
              TensorMap::Swizzle swizzle);
 
-// Plans the first row of kernels.def that serves the problem; FA3PTX_ERROR_UNSUPPORTED if none does.
+// Plans the first row of kernels.def that serves the problem; FA3PTX_ERROR_UNSUPPORTED if none.
 fa3ptx_status make_plan(const Problem &p, const DeviceProps &device, Plan &plan, Error &e);
 
 // Plans this row, whatever its `serves` says (tests and benches name rows);

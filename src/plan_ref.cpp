@@ -73,7 +73,8 @@ void plan_ref_forward(const Problem &p, const DeviceProps &, RowIndex row, Plan 
 // dQ first: it also leaves rowsum(dO o O) in the workspace, which dK and dV read.
 void plan_ref_backward(const Problem &p, const DeviceProps &, RowIndex row, Plan &plan) {
   RefParams params = common(p);
-  params.dout = view(p.dout), params.dq = view(p.dq), params.dk = view(p.dk), params.dv = view(p.dv);
+  params.dout = view(p.dout), params.dq = view(p.dq);
+  params.dk = view(p.dk), params.dv = view(p.dv);
   params.delta = p.workspace;
   plan.workspace = align_up(size_t(p.rows_q()) * sizeof(float));
   launch(plan, row, p.rows_q(), params);

@@ -5,8 +5,8 @@
 
 namespace fa3ptx {
 
-// The kernel of a row, ready for its dynamic shared memory on `device` (the current one).  Lock-free
-// after the first use of the row.  A CUkernel belongs to no context: one serves every device.
+// The kernel of a row, ready for its dynamic shared memory on `device` (the current one).  Takes no
+// lock after the first use of the row.  A CUkernel belongs to no context: one serves every device.
 fa3ptx_status get_kernel(const Driver &driver, CUdevice device, RowIndex row, CUkernel &kernel,
                          Error &e);
 

@@ -8,6 +8,8 @@
 namespace fa3ptx {
 namespace {
 
+__extension__ typedef __int128 Wide; // sums of products of int64
+
 #define REJECT(...) return fail(e, FA3PTX_ERROR_INVALID_ARGUMENT, __VA_ARGS__)
 #define TRY(call)                                                                                  \
   do {                                                                                             \
@@ -61,8 +63,8 @@ fa3ptx_status check_sizes(const Problem &p, Error &e) {
   TRY(check_dim("head_dim", p.head_dim, e));
   TRY(check_dim("head_dim_v", p.head_dim_v, e));
   // Rows are numbered in 32 bits.  128-bit products: three int32 can exceed 64 bits.
-  const __int128 rows_q = __int128(p.batch) * p.heads_q * p.seqlen_q;
-  const __int128 rows_k = __int128(p.batch) * p.heads_kv * p.seqlen_k;
+  const Wide rows_q = Wide(p.batch) * p.heads_q * p.seqlen_q;
+  const Wide rows_k = Wide(p.batch) * p.heads_kv * p.seqlen_k;
   if (rows_q > INT32_MAX)
     REJECT("batch * heads_q * seqlen_q = %d * %d * %d: must be below 2^31", p.batch, p.heads_q,
            p.seqlen_q);
@@ -109,7 +111,7 @@ fa3ptx_status check_strides(const Operand &o, Error &e) {
   const int64_t size = dtype_size(o.t->dtype), per16 = 16 / size;
   const int64_t extent[3] = {o.batch, o.seqlen, o.heads};
   const int64_t stride[3] = {o.t->stride_batch, o.t->stride_seq, o.t->stride_head};
-  __int128 span = __int128(o.dim) * size;
+  Wide span = Wide(o.dim) * size;
   for (int i = 0; i < 3; i++) {
     if (extent[i] == 1) continue;
     const long long s = stride[i];
@@ -120,9 +122,9 @@ fa3ptx_status check_strides(const Operand &o, Error &e) {
     if (s >= kMaxStrideBytes / size)
       REJECT("%s.%s = %lld: must be below 2^40 bytes, %lld elements", o.name, kAxis[i], s,
              (long long)(kMaxStrideBytes / size));
-    span += __int128(extent[i] - 1) * s * size;
+    span += Wide(extent[i] - 1) * s * size;
   }
-  if (span + __int128(uintptr_t(o.t->data)) > __int128(INT64_MAX))
+  if (span + Wide(uintptr_t(o.t->data)) > Wide(INT64_MAX))
     REJECT("%s: its last element is more than 2^63 bytes from address 0 (strides %lld, %lld, %lld)",
            o.name, (long long)stride[0], (long long)stride[1], (long long)stride[2]);
   return FA3PTX_OK;
@@ -134,7 +136,7 @@ fa3ptx_status check_no_overlap(const Operand &o, Error &e) {
   struct { int64_t stride, extent; int axis; } a[3] = {{o.t->stride_batch, o.batch, 0},
                                                        {o.t->stride_seq, o.seqlen, 1},
                                                        {o.t->stride_head, o.heads, 2}};
-  __int128 span = o.dim;
+  Wide span = o.dim;
   bool done[3] = {a[0].extent == 1, a[1].extent == 1, a[2].extent == 1};
   for (;;) {
     int next = -1;
@@ -145,7 +147,7 @@ fa3ptx_status check_no_overlap(const Operand &o, Error &e) {
       REJECT("%s.%s = %lld: an output must not overlap itself, and the axes inside this one span "
              "%lld elements", o.name, kAxis[a[next].axis], (long long)a[next].stride,
              (long long)span);
-    span += __int128(a[next].extent - 1) * a[next].stride;
+    span += Wide(a[next].extent - 1) * a[next].stride;
     done[next] = true;
   }
 }

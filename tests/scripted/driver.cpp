@@ -29,9 +29,10 @@ CUresult cuCtxGetDevice(CUdevice *device) {
 }
 
 CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute what, CUdevice device) {
+  const int capability = scripted.capability[device];
   switch (what) {
-  case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *value = scripted.capability[device] / 10; break;
-  case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: *value = scripted.capability[device] % 10; break;
+  case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *value = capability / 10; break;
+  case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: *value = capability % 10; break;
   case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: *value = scripted.multiprocessors[device]; break;
   default: return CUDA_ERROR_INVALID_VALUE;
   }
