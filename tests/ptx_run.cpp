@@ -111,7 +111,7 @@ void stream_wait_event(CUstream stream, CUevent event) {
 CUtensorMap tensor_map(CUdeviceptr base, int bytes, std::vector<uint64_t> extents,
                        std::vector<uint32_t> box, CUtensorMapSwizzle swizzle,
                        CUtensorMapDataType type) {
-  alignas(64) CUtensorMap map;
+  CUtensorMap map;
   std::vector<uint64_t> strides;
   std::vector<uint32_t> ones(extents.size(), 1);
   for (size_t axis = 0; axis + 1 < extents.size(); ++axis)
