@@ -171,7 +171,8 @@ namespace {
 std::string unmet_need(const Case &c) {
   if (c.needs == Case::nothing) return "";
   try {
-    if (c.needs >= Case::real_gpu && device().emulated) return "needs a GPU, not an emulated one";
+    const bool emulated = device().emulated;
+    if (c.needs >= Case::real_gpu && emulated) return "needs a GPU, not an emulated one";
     if (c.needs == Case::large_gpu) {
       size_t free = 0, total = 0;
       CUDA(cuMemGetInfo(&free, &total));

@@ -1,6 +1,5 @@
-// device.h - the CUDA driver as tests, demo and benches use it.  They open libcuda themselves, by the
-// same rule as the library (environment variable FA3PTX_LIBCUDA, else libcuda.so.1), and use nothing
-// of its internals.
+// device.h - the CUDA driver as tests, demo and benches use it.  They open libcuda themselves, by
+// the library's rule: environment variable FA3PTX_LIBCUDA, else libcuda.so.1.
 #pragma once
 #include <cuda.h>
 
@@ -14,8 +13,8 @@
   CALL(cuDeviceGetCount) CALL(cuDeviceGet) CALL(cuDeviceGetName) CALL(cuDeviceGetAttribute)    \
   CALL(cuDevicePrimaryCtxRetain) CALL(cuCtxSetCurrent) CALL(cuCtxSynchronize)                  \
   CALL(cuMemAlloc) CALL(cuMemFree) CALL(cuMemGetInfo) CALL(cuMemsetD8Async)                    \
-  CALL(cuMemcpyHtoDAsync) CALL(cuMemcpyDtoHAsync)                                              \
-  CALL(cuStreamCreate) CALL(cuStreamSynchronize) CALL(cuStreamBeginCapture)                    \
+  CALL(cuMemcpyHtoDAsync) CALL(cuMemcpyDtoHAsync) CALL(cuMemcpyDtoDAsync)                      \
+  CALL(cuStreamCreate) CALL(cuStreamSynchronize) CALL(cuStreamQuery) CALL(cuStreamBeginCapture) \
   CALL(cuStreamEndCapture) CALL(cuGraphInstantiate) CALL(cuGraphLaunch)                        \
   CALL(cuEventCreate) CALL(cuEventRecord) CALL(cuEventSynchronize) CALL(cuEventElapsedTime)
 

@@ -1,5 +1,5 @@
-// fake.h - a CPU that answers the C ABI's calls, with a fault planted on request.  The harness's own
-// tests run on it: without a fault every check must pass, with one some check must fail.
+// fake.h - a CPU that answers the calls, with a fault planted on request.  The harness's own tests
+// run on it: without a fault every check must pass, with one some check must fail.
 #pragma once
 #include "harness.h"
 

@@ -5,7 +5,7 @@
 //                                 layout, makes the call, fetches the results, looks for damage
 //            -> reference()       float64 on the CPU, and the tolerance that goes with it
 //            -> compare()         sentences about everything that is wrong; none when all is well
-//   verify() does all of it, several times over, with other bits in the memory that must not matter.
+//   verify() does it all, several times over, with other bits in memory that must not matter.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -138,10 +138,12 @@ Reference reference(const Problem &, const Values &, const std::vector<RowBlock>
 using Complaints = std::vector<std::string>;
 Complaints compare_forward(const Problem &, const Reference &, const Outputs &);
 Complaints compare_backward(const Problem &, const Reference &, const Outputs &);
-double worst_error(const Reference &, const Problem &, const Outputs &); // max |O - REF| over the checked rows
+Outputs forward_of(const Problem &, const Reference &); // REF's O and LSE as a kernel stores them
+// max |O - REF| over the checked rows
+double worst_error(const Problem &, const Reference &, const Outputs &);
 
 struct VerifyOptions {
-  bool forward = true, backward = false;
+  bool forward = true, backward = false; // backward alone starts from float64's O and LSE
   // Runs after the first, which has NaN as poison; each must repeat its results.
   std::vector<Poison> again = {Poison::zero};
   // The rows to compare; empty: all.

@@ -169,7 +169,8 @@ class Arena {
       v.buffer = &add(name, b * h * s * d, out);
     } else if (p_.layout == Layout::fused) {
       // 8 words between heads, 24 and 40 on the sides of a row, 3 rows between batch entries
-      v.stride_head = d + 8, v.stride_seq = h * (d + 8) + 64, v.stride_batch = (s + 3) * v.stride_seq;
+      v.stride_head = d + 8, v.stride_seq = h * (d + 8) + 64;
+      v.stride_batch = (s + 3) * v.stride_seq;
       v.offset = v.stride_seq + 24;
       v.buffer = &add(name, b * v.stride_batch + 2 * v.stride_seq, out);
     } else {

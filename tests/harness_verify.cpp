@@ -240,7 +240,15 @@ Complaints compare_backward(const Problem &p, const Reference &r, const Outputs 
   return complaints;
 }
 
-double worst_error(const Reference &r, const Problem &p, const Outputs &out) {
+Outputs forward_of(const Problem &p, const Reference &r) {
+  Outputs out;
+  out.o = Dense(p.batch, p.heads_q, p.seqlen_q, p.dim_v());
+  for (size_t i = 0; i < r.o.size(); ++i) out.o.bits[i] = to_storage(p.dtype, float(r.o[i]));
+  out.lse.assign(r.lse.begin(), r.lse.end());
+  return out;
+}
+
+double worst_error(const Problem &p, const Reference &r, const Outputs &out) {
   double worst = 0;
   size_t at = 0;
   for (const RowBlock &block : r.rows)
@@ -282,40 +290,44 @@ const char *poison_name(Poison poison) {
 
 } // namespace
 
+namespace {
+
+// Runs one direction with NaN as poison, then again with other bits where none must matter.
+template <class RunIt, class Compare>
+Run verify_direction(const char *what, bool repeatable, const VerifyOptions &options, RunIt run_it,
+                     Compare compare, Complaints &to) {
+  const Run first = judged_run(what, [&] { return run_it(Poison::nan); }, compare, to);
+  for (Poison poison : options.again) {
+    if (!to.empty()) break;
+    const std::string which = std::string(what) + " with " + poison_name(poison) + " as poison";
+    const Run again = judged_run(which.c_str(), [&] { return run_it(poison); }, compare, to);
+    if (to.empty() && repeatable && !same_bits(first.outputs, again.outputs))
+      to.push_back(which + ": other bits than with NaN in memory that must not matter");
+  }
+  return first;
+}
+
+} // namespace
+
 Complaints verify(Machine &machine, const Problem &p, const VerifyOptions &options) {
   Complaints complaints;
   const Values values = make_values(p);
   const Reference ref = options.rows.empty() ? reference(p, values, options.backward)
                                              : reference(p, values, options.rows);
-  const auto forward = [&](const char *what, Poison poison) {
-    return judged_run(
-        what, [&] { return run_forward(machine, p, values, poison); },
-        [&](const Outputs &out) { return compare_forward(p, ref, out); }, complaints);
-  };
-  const Run first = forward("forward", Poison::nan);
-  if (!complaints.empty()) return complaints;
-  for (Poison poison : options.again) {
-    const Run again = forward("forward, second run", poison);
-    if (complaints.empty() && !same_bits(first.outputs, again.outputs))
-      complaints.push_back(std::string("forward: other bits with ") + poison_name(poison) +
-                           " in memory that must not matter than with NaN");
-  }
-  if (!options.backward || !complaints.empty()) return complaints;
-
-  const auto backward = [&](const char *what, Poison poison) {
-    return judged_run(
-        what, [&] { return run_backward(machine, p, values, first.outputs, poison); },
+  Outputs forward;
+  if (options.forward)
+    forward = verify_direction(
+                  "forward", true, options,
+                  [&](Poison poison) { return run_forward(machine, p, values, poison); },
+                  [&](const Outputs &out) { return compare_forward(p, ref, out); }, complaints)
+                  .outputs;
+  else
+    forward = forward_of(p, ref);
+  if (options.backward && complaints.empty())
+    verify_direction(
+        "backward", p.flags & (FA3PTX_FLAG_DETERMINISTIC | FA3PTX_FLAG_REFERENCE), options,
+        [&](Poison poison) { return run_backward(machine, p, values, forward, poison); },
         [&](const Outputs &out) { return compare_backward(p, ref, out); }, complaints);
-  };
-  const Run gradient = backward("backward", Poison::nan);
-  if (!complaints.empty()) return complaints;
-  for (Poison poison : options.again) {
-    const Run again = backward("backward, second run", poison);
-    const bool repeatable = p.flags & (FA3PTX_FLAG_DETERMINISTIC | FA3PTX_FLAG_REFERENCE);
-    if (complaints.empty() && repeatable && !same_bits(gradient.outputs, again.outputs))
-      complaints.push_back(std::string("backward: other bits with ") + poison_name(poison) +
-                           " in memory that must not matter than with NaN");
-  }
   return complaints;
 }
 

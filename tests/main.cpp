@@ -2,7 +2,7 @@
 //
 //   test_x                     host tests, then device cases in worker children
 //   test_x --list              names of the device cases
-//   test_x --case=TEXT         only cases whose name contains TEXT (exact: --case==NAME); no host tests
+//   test_x --case=TEXT         device cases whose name contains TEXT (exact: --case==NAME)
 //   test_x --here --case=...   in this process, without child and time limit: for a debugger
 //   test_x --seed=N            other random inputs
 //   test_x --jobs=N            workers at a time (also environment variable FA3PTX_TEST_JOBS)

@@ -1,0 +1,216 @@
+// test_kernels.cpp - every row of src/kernels.def, because it is there.
+//
+// The lengths follow from the row's tile: just below, at and just above an edge of it, and long
+// enough to wrap its ring of stages.  So a new row is tested by being written down.
+#include <doctest/doctest.h>
+
+#include <set>
+
+#include "cases.h"
+#include "row_machine.h"
+#include "src/validate.h"
+
+using fa3ptx::kRowCount;
+using fa3ptx::kRows;
+using fa3ptx::Row;
+using fa3ptx::RowIndex;
+
+namespace {
+
+struct Test {
+  Problem problem;
+  VerifyOptions options;
+  Case::Needs needs = Case::any_device;
+};
+
+Problem with_lengths(Problem p, int seqlen_q, int seqlen_k) {
+  p.seqlen_q = seqlen_q > 0 ? seqlen_q : 1;
+  p.seqlen_k = seqlen_k > 0 ? seqlen_k : 1;
+  return p;
+}
+
+Problem with_heads(Problem p, int batch, int heads_q, int heads_kv) {
+  p.batch = batch;
+  p.heads_q = heads_q;
+  p.heads_kv = heads_kv;
+  return p;
+}
+
+// One head, the simplest inputs first: what fails here should be looked at first.
+void add_lengths(std::vector<Test> &tests, const Row &row, const Problem &base) {
+  const int m = row.tile_m, n = row.tile_n, deep = (row.stages + 2) * n;
+  const int lengths[][2] = {{m, n},         {1, 1},           {1, n + 1},     {m - 1, n - 1},
+                            {m + 1, n + 1}, {2 * m, deep},    {m + 3, deep + 3}, {2 * m + 5, n},
+                            {m / 2, 2 * n}, {3 * m, deep - 1}};
+  for (const auto &l : lengths) tests.push_back({with_lengths(base, l[0], l[1]), {}});
+}
+
+// Everything else that a caller may do, at lengths of two query tiles and of stages + 2 key tiles.
+void add_variety(std::vector<Test> &tests, const Row &row, const Problem &base) {
+  const int m = row.tile_m, n = row.tile_n, deep = (row.stages + 2) * n;
+  const Problem odd = with_heads(with_lengths(base, m + 5, 2 * n + 3), 2, 4, 2);
+  for (Layout layout : {Layout::bhsd, Layout::packed, Layout::fused, Layout::broadcast}) {
+    Test test{odd, {}};
+    test.problem.layout = layout;
+    if (layout == Layout::fused)
+      test.options.again = {Poison::zero, Poison::plus_inf, Poison::minus_inf};
+    tests.push_back(test);
+  }
+  for (Fill fill : {Fill::outliers, Fill::constant, Fill::big_scores, Fill::equal_keys,
+                    Fill::hot_keys}) {
+    Test test{with_lengths(base, 2 * m - 1, deep + 1), {}};
+    test.problem.fill = fill;
+    tests.push_back(test);
+  }
+  for (int heads_q : {3, 8}) tests.push_back({with_heads(odd, 1, heads_q, 1), {}});
+  Test scaled{with_lengths(base, m, n), {}}, silent = scaled;
+  scaled.problem.softmax_scale = 0.3f;
+  silent.problem.want_lse = false;
+  tests.push_back(scaled);
+  if (!is_backward(row)) tests.push_back(silent);
+  if (is_backward(row)) {
+    Test twice{odd, {}};
+    twice.problem.flags |= FA3PTX_FLAG_DETERMINISTIC;
+    tests.push_back(twice);
+  }
+  if (base.causal) { // rows, and whole query tiles, that see no key
+    tests.push_back({with_lengths(base, 2 * m + 9, 7), {}});
+    tests.push_back({with_heads(with_lengths(base, m + n + 1, n), 1, 2, 1), {}});
+  }
+}
+
+void add_head_dims(std::vector<Test> &tests, const Row &row, const Problem &base) {
+  const int dims[][2] = {{8, 8},     {16, 16},   {40, 40},   {72, 72},   {96, 96},  {104, 104},
+                         {128, 128}, {192, 192}, {200, 200}, {256, 256}, {8, 256},  {256, 8},
+                         {64, 128},  {192, 128}, {136, 72}};
+  for (const auto &d : dims) {
+    Problem p = with_heads(with_lengths(base, row.tile_m + 1, row.tile_n + 1), 1, 2, 1);
+    p.head_dim = d[0];
+    p.head_dim_v = d[1] == d[0] ? 0 : d[1];
+    tests.push_back({p, {}});
+  }
+}
+
+// Lengths that only a GPU gets through; a hot key in a long row shows what an average would hide.
+void add_long(std::vector<Test> &tests, const Row &row, const Problem &base) {
+  const Problem gqa = with_heads(base, 2, 4, 2);
+  for (int s : {509, 1024, 2049})
+    tests.push_back({with_lengths(gqa, s, s + 64 * (s % 2)), {}, Case::real_gpu});
+  if (is_backward(row)) return;
+  for (int s : {8192, 16381, 131072})
+    for (Fill fill : {Fill::normal, Fill::hot_keys}) {
+      Test test{with_lengths(base, s, s), {}, Case::real_gpu};
+      test.problem.fill = fill;
+      test.options.rows = some_rows(test.problem);
+      tests.push_back(test);
+    }
+  Test many{with_lengths(with_heads(base, 1100, 60, 60), 5, 9), {}, Case::real_gpu};
+  many.problem.layout = Layout::broadcast; // 66,000 pairs of batch and head
+  many.options.rows = some_rows(many.problem);
+  tests.push_back(many);
+}
+
+std::vector<Test> tests_of(const Row &row) {
+  std::vector<Test> tests;
+  for (bool causal : {false, true}) {
+    if (row.mask != fa3ptx::Mask::ANY && causal != (row.mask == fa3ptx::Mask::CAUSAL)) continue;
+    Problem base = problem_of(row);
+    base.causal = causal;
+    add_lengths(tests, row, base);
+    add_variety(tests, row, base);
+    if (row.head_dim == 0 && !causal) add_head_dims(tests, row, base);
+    add_long(tests, row, base);
+  }
+  for (Test &test : tests) {
+    test.options.forward = !is_backward(row);
+    test.options.backward = is_backward(row);
+  }
+  return tests;
+}
+
+bool add_all() {
+  for (int r = 0; r < kRowCount; ++r) {
+    const Row &row = kRows[r];
+    if (!heads_plans(row)) continue;
+    std::set<std::string> names; // rows with small tiles make the same problem twice
+    for (const Test &test : tests_of(row)) {
+      const std::string name = std::string(row.name) + ": " + test.problem.name();
+      if (!names.insert(name).second) continue;
+      add_case({name, [=] {
+                  RowMachine machine{RowIndex(r)};
+                  CHECK(join(verify(machine, test.problem, test.options)) == "");
+                }, test.needs, 120});
+    }
+  }
+  return false;
+}
+
+// ---- The registry itself: no device needed -------------------------------------------------
+
+// Calls f(problem) for shapes of every kind that `serves` predicates may distinguish.
+template <class F> void each_shape(const Row &row, F f) {
+  for (int seqlen : {1, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 131072})
+    for (int other : {seqlen, 1, 4096})
+      for (int batch : {1, 2, 8, 32})
+        for (int heads : {1, 8, 16, 32, 64})
+          for (int group : {1, 8}) {
+            if (heads % group) continue;
+            Problem p = with_heads(with_lengths(problem_of(row), seqlen, other), batch, heads,
+                                   heads / group);
+            f(p);
+            if (row.mask == fa3ptx::Mask::ANY) p.causal = true, f(p);
+          }
+}
+
+fa3ptx_status plan_for(const Problem &p, bool backward, fa3ptx::Plan &plan, const RowIndex *row) {
+  fa3ptx::Error error;
+  fa3ptx::Problem checked;
+  const fa3ptx_forward_args forward_args = shape_args(p);
+  const fa3ptx_backward_args backward_args = backward_shape_args(p);
+  const fa3ptx_status status =
+      backward ? validate(&backward_args, fa3ptx::Depth::SHAPES, checked, error)
+               : validate(&forward_args, fa3ptx::Depth::SHAPES, checked, error);
+  if (status != FA3PTX_OK) return status;
+  return row ? plan_row(checked, fa3ptx::kAssumedDevice, *row, plan, error)
+             : make_plan(checked, fa3ptx::kAssumedDevice, plan, error);
+}
+
+} // namespace
+
+static const bool added = add_all();
+
+TEST_CASE("every row that heads plans is chosen for some shape, or for the reference flag") {
+  (void)added;
+  for (int r = 0; r < kRowCount; ++r) {
+    const Row &row = kRows[r];
+    if (!heads_plans(row)) continue;
+    bool chosen = false;
+    each_shape(row, [&](Problem p) {
+      for (uint32_t flags : {0u, uint32_t(FA3PTX_FLAG_REFERENCE),
+                             uint32_t(FA3PTX_FLAG_DETERMINISTIC)}) {
+        fa3ptx::Plan plan;
+        p.flags = flags;
+        if (chosen || plan_for(p, is_backward(row), plan, nullptr) != FA3PTX_OK) continue;
+        chosen = plan.row == r;
+      }
+    });
+    CHECK_MESSAGE(chosen, row.name, " is never chosen: no shape tried here makes it serve");
+  }
+}
+
+TEST_CASE("every row is launched by the plans of the rows that head them") {
+  std::set<int> launched;
+  for (int r = 0; r < kRowCount; ++r) {
+    const Row &row = kRows[r];
+    if (!heads_plans(row)) continue;
+    const RowIndex index = RowIndex(r);
+    each_shape(row, [&](const Problem &p) {
+      fa3ptx::Plan plan;
+      if (plan_for(p, is_backward(row), plan, &index) != FA3PTX_OK) return;
+      for (int i = 0; i < plan.count; ++i)
+        if (plan.steps[i].kind == fa3ptx::Step::LAUNCH) launched.insert(plan.steps[i].row);
+    });
+  }
+  for (int r = 0; r < kRowCount; ++r)
+    CHECK_MESSAGE(launched.count(r), kRows[r].name, " is launched by no plan: nothing tests it");
+}
