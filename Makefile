@@ -81,7 +81,7 @@ $(BUILD)/src/%.o: src/%.cpp
 $(BUILD)/libfa3ptx.a: $(HOST_OBJS) $(BUILD)/images_cubin.o
 	@rm -f $@; $(AR) rcs $@ $^
 SONAME := libfa3ptx.so.0
-LINK_SHARED = $(CC) -shared -Wl,-soname,$(SONAME) -Wl,-z,defs $^ -o $@ -ldl -lpthread -lm
+LINK_SHARED = $(CC) $(LDFLAGS) -shared -Wl,-soname,$(SONAME) -Wl,-z,defs $^ -o $@ -ldl -lpthread -lm
 $(BUILD)/$(SONAME): $(HOST_OBJS) $(BUILD)/images_cubin.o
 	@echo '  LINK   $@'
 	@$(LINK_SHARED)
@@ -106,7 +106,8 @@ $(BUILD)/libhost.a: $(HOST_OBJS)
 	@rm -f $@; $(AR) rcs $@ $^
 $(BUILD)/libsupport.a: $(SUPPORT:%.cpp=$(BUILD)/%.o)
 	@rm -f $@; $(AR) rcs $@ $^
-LINK_TEST = @mkdir -p $(@D); echo '  LINK   $@'; $(CXX) $(filter %.o %.a,$^) -o $@ -ldl -lpthread
+LINK_TEST = @mkdir -p $(@D); echo '  LINK   $@'; $(CXX) $(CXXFLAGS) $(LDFLAGS) \
+  $(filter %.o %.a,$^) -o $@ -ldl -lpthread
 ARCHIVES := $(BUILD)/libsupport.a $(BUILD)/libhost.a
 # $(call flavour,FOLDER,IMAGES)
 define flavour
