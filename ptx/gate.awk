@@ -7,10 +7,9 @@
 
 function bad(why) { print "kernel " name ": " why > "/dev/stderr"; failed = 1 }
 
-/C75[0-9][0-9]/ || /setmaxnreg/   { bad($0) }
-/Potential Performance Loss/      { bad($0) }
-/bytes stack frame/ && $1 > 0     { bad("a stack frame: " $0) }
-/bytes spill/ && $5 + $9 > 0      { bad("spills: " $0) }
+/C75[0-9][0-9]|setmaxnreg|Potential Performance Loss/ { bad($0) }
+/bytes stack frame/ && $1 > 0 { bad("a stack frame: " $0) }
+/bytes spill/ && $5 + $9 > 0  { bad("spills: " $0) }
 
 match($0, /Used [0-9]+ registers/) {
   used = substr($0, RSTART + 5, RLENGTH - 15) + 0
