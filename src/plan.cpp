@@ -16,6 +16,7 @@ static const struct Family {
 } kFamilies[] = {
     {Role::FWD_REF, false, true, plan_ref_forward},
     {Role::BWD_REF_DQ, true, true, plan_ref_backward},
+    {Role::BWD, true, false, plan_backward},
 };
 
 bool always(const Problem &, const DeviceProps &) { return true; }

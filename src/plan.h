@@ -98,6 +98,7 @@ void explain(const Problem &p, const DeviceProps &device, const Plan &plan,
 // ---- Families: each fills the steps for a row that won ------------------------------------------
 void plan_ref_forward(const Problem &p, const DeviceProps &device, RowIndex row, Plan &plan);
 void plan_ref_backward(const Problem &p, const DeviceProps &device, RowIndex row, Plan &plan);
+void plan_backward(const Problem &p, const DeviceProps &device, RowIndex row, Plan &plan);
 
 // ---- Predicates of the column `serves` ----------------------------------------------------------
 bool always(const Problem &, const DeviceProps &);

@@ -1,0 +1,70 @@
+// abi_bwd.h - parameter blocks of the backward kernels: numbers only.
+// Read by the PTX (cpp) and by src/plan_bwd.cpp, which proves them against the C++ structs.
+//
+// Words used below
+//   slot      a (batch, query head) pair: batch * heads_q + head
+//   block     64 query rows of a slot, or 64 key rows of a (batch, key head) pair
+//   fragment  64 x D fp32 numbers as a warpgroup holds them (wgmma.inc): float4 i of thread t, its
+//             accumulators 4i .. 4i+3, is float4 number 128 i + t
+
+// ---- the main kernel: bwd_d128.ptx, bwd_d256.ptx ------------------------------------------------
+#define BWD_TMAP_Q 0
+#define BWD_TMAP_K 128
+#define BWD_TMAP_V 256
+#define BWD_TMAP_DO 384
+#define BWD_TMAP_DK 512
+#define BWD_TMAP_DV 640
+#define BWD_STATS 768           // u64  float[slot][m_blocks][2][64]: -LSE log2(e), then -D
+#define BWD_DQ_ACC 776          // u64  fragment[slot][m_blocks]: sum of dS K
+#define BWD_DK_ACC 784          // u64  fragment[part][batch][heads_kv][n64_blocks], if parts > 1
+#define BWD_DV_ACC 792          // u64  the same for dV
+#define BWD_TURN 800            // u64  u32[slot][m_blocks]: key tiles added so far, or 0 (any order)
+#define BWD_SCALE 808           // f32  softmax_scale
+#define BWD_SCALE_LOG2 812      // f32  softmax_scale * log2(e)
+#define BWD_SEQLEN_Q 816        // s32
+#define BWD_SEQLEN_K 820        // s32
+#define BWD_HEADS_Q 824         // u32
+#define BWD_HEADS_KV 828        // u32
+#define BWD_PARTS 832           // u32  CTAs that share a key tile's query heads
+#define BWD_PART_HEADS 836      // u32  query heads each of them works through
+#define BWD_M_BLOCKS 840        // u32  ceil(seqlen_q / 64)
+#define BWD_N_BLOCKS 844        // u32  ceil(seqlen_k / TILE_N)
+#define BWD_SECTION 848         // u32  streams worked on together, so that Q, dO, dQ stay in L2
+#define BWD_STREAMS 852         // u32  batch * heads_kv * parts
+#define BWD_PARAMS 896
+
+// ---- bwd_pre.ptx --------------------------------------------------------------------------------
+#define BWD_PRE_O 0             // u64  and byte strides: batch, seq, head
+#define BWD_PRE_O_BATCH 8
+#define BWD_PRE_O_SEQ 16
+#define BWD_PRE_O_HEAD 24
+#define BWD_PRE_DO 32
+#define BWD_PRE_DO_BATCH 40
+#define BWD_PRE_DO_SEQ 48
+#define BWD_PRE_DO_HEAD 56
+#define BWD_PRE_LSE 64          // u64  float[slot][seqlen_q]
+#define BWD_PRE_STATS 72        // u64  as above
+#define BWD_PRE_DQ_ACC 80       // u64  cleared
+#define BWD_PRE_TURN 88         // u64  cleared, unless 0
+#define BWD_PRE_SEQLEN_Q 96     // u32
+#define BWD_PRE_HEADS_Q 100     // u32
+#define BWD_PRE_HEAD_DIM_V 104  // u32  columns of O and dO
+#define BWD_PRE_M_BLOCKS 108    // u32
+#define BWD_PRE_ACC_BYTES 112   // u32  bytes of one fragment of dQ
+#define BWD_PRE_PARAMS 128
+
+// ---- bwd_post.ptx -------------------------------------------------------------------------------
+#define BWD_POST_OUT 0          // u64  and byte strides: batch, seq, head
+#define BWD_POST_OUT_BATCH 8
+#define BWD_POST_OUT_SEQ 16
+#define BWD_POST_OUT_HEAD 24
+#define BWD_POST_ACC 32         // u64  fragment[part][batch][heads][blocks]
+#define BWD_POST_PART_BYTES 40  // u64  from one part to the next
+#define BWD_POST_PARTS 48       // u32
+#define BWD_POST_SEQLEN 52      // u32
+#define BWD_POST_HEADS 56       // u32
+#define BWD_POST_HEAD_DIM 60    // u32  columns that exist
+#define BWD_POST_BLOCKS 64      // u32  ceil(seqlen / 64)
+#define BWD_POST_SCALE 68       // f32
+#define BWD_POST_ACC_DIM 72     // u32  D of the fragments: a multiple of 32
+#define BWD_POST_PARAMS 128
