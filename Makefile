@@ -19,8 +19,8 @@ lib: all
 
 # ---- Tools: ptxas and cuda.h, from CUDA_HOME, PATH, /usr/local/cuda, or the wheels of `make setup`
 WHEELS    := $(BUILD)/cuda
-CUDA_DIRS := $(CUDA_HOME) $(patsubst %/bin/ptxas,%,$(shell command -v ptxas)) /usr/local/cuda \
-             $(wildcard $(WHEELS)/nvidia/*)
+CUDA_DIRS := $(CUDA_HOME) $(patsubst %/bin/ptxas,%,$(realpath $(shell command -v ptxas))) \
+             /usr/local/cuda $(wildcard $(WHEELS)/nvidia/*)
 PTXAS     ?= $(firstword $(wildcard $(addsuffix /bin/ptxas,$(CUDA_DIRS))) ptxas-not-found)
 CUDA_INC  ?= $(patsubst %/cuda.h,%,$(firstword \
                $(wildcard $(addsuffix /include/cuda.h,$(CUDA_DIRS)))))
@@ -132,7 +132,7 @@ $(BUILD)/bench/bench: $(patsubst %.cpp,$(BUILD)/%.o,$(wildcard bench/*.cpp)) $(A
 # With a GPU the tests run on it; without one, on the emulated driver.
 GPU   := $(wildcard /dev/nvidia[0-9]*)
 WHERE := $(if $(GPU),tests,tests_emu)
-SCRIPTS := $(wildcard tests/test_*.py tests/test_*.sh)
+SCRIPTS := $(wildcard $(if $(shell command -v python3),tests/test_*.py) tests/test_*.sh)
 RUN_TESTS = FA3PTX_LIBRARY=$(BUILD)/$(WHERE)/libfa3ptx.so BUILD='$(BUILD)' CC='$(CC)' CXX='$(CXX)' \
   CUDA_INC='$(CUDA_INC)' $(if $(GPU),,FA3PTX_LIBCUDA=$(EMULATED)) sh tests/run.sh
 ## demo        forward and backward on a small and a larger case, with errors and times
@@ -176,7 +176,7 @@ NVDISASM = $(firstword $(shell command -v nvdisasm) \
 
 # The toolkit release that the kernels were tuned with.
 TOOLKIT := 13.0.*
-PIP     := python3 -m pip install --quiet --no-deps --upgrade --target $(WHEELS)
+PIP     := PIP_ROOT_USER_ACTION=ignore python3 -m pip install --quiet --no-deps --upgrade --target $(WHEELS)
 APT     := $(if $(filter 0,$(shell id -u)),,sudo -n) apt-get
 HAS_HEADER = echo '\#include <$1>' | $(CXX) -E -x c++ - >/dev/null 2>&1
 ## setup       fetches what is missing: ptxas and cuda.h as wheels, doctest and benchmark by apt
