@@ -176,7 +176,8 @@ NVDISASM = $(firstword $(shell command -v nvdisasm) \
 
 # The toolkit release that the kernels were tuned with.
 TOOLKIT := 13.0.*
-PIP     := PIP_ROOT_USER_ACTION=ignore python3 -m pip install --quiet --no-deps --upgrade --target $(WHEELS)
+PIP     := PIP_ROOT_USER_ACTION=ignore python3 -m pip install --quiet --no-deps --upgrade \
+           --target $(WHEELS)
 APT     := $(if $(filter 0,$(shell id -u)),,sudo -n) apt-get
 HAS_HEADER = echo '\#include <$1>' | $(CXX) -E -x c++ - >/dev/null 2>&1
 ## setup       fetches what is missing: ptxas and cuda.h as wheels, doctest and benchmark by apt
