@@ -16,7 +16,8 @@
   CALL(cuMemcpyHtoDAsync) CALL(cuMemcpyDtoHAsync) CALL(cuMemcpyDtoDAsync)                      \
   CALL(cuStreamCreate) CALL(cuStreamSynchronize) CALL(cuStreamQuery) CALL(cuStreamBeginCapture) \
   CALL(cuStreamEndCapture) CALL(cuGraphInstantiate) CALL(cuGraphLaunch)                        \
-  CALL(cuEventCreate) CALL(cuEventRecord) CALL(cuEventSynchronize) CALL(cuEventElapsedTime)
+  CALL(cuEventCreate) CALL(cuEventDestroy) CALL(cuEventRecord) CALL(cuEventSynchronize)        \
+  CALL(cuEventElapsedTime)
 
 struct CudaCalls {
 #define CALL(name) decltype(&::name) name = nullptr;

@@ -54,6 +54,10 @@ struct Problem {
   std::string name() const;   // "b1 s128x128 h1 d64 bf16 causal fused outliers"
 };
 
+// Floating-point operations as the FlashAttention papers count them: two products forward, five
+// backward, half of the pairs where a causal mask hides half.
+double flops(const Problem &, bool backward);
+
 fa3ptx_forward_args shape_args(const Problem &);           // no pointers: for the size and plan
 fa3ptx_backward_args backward_shape_args(const Problem &); // queries
 fa3ptx_plan_info explain(const Problem &, bool backward);  // throws std::runtime_error

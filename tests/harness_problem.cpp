@@ -43,6 +43,16 @@ std::string Problem::name() const {
   return name;
 }
 
+double flops(const Problem &p, bool backward) {
+  double pairs = double(p.seqlen_q) * p.seqlen_k;
+  if (p.causal && p.seqlen_q == p.seqlen_k) pairs /= 2;
+  if (p.causal && p.seqlen_q != p.seqlen_k) {
+    pairs = 0;
+    for (int row = 0; row < p.seqlen_q; ++row) pairs += p.visible(row);
+  }
+  return (backward ? 2.5 : 1) * 2 * (p.head_dim + p.dim_v()) * pairs * p.batch * p.heads_q;
+}
+
 namespace {
 
 template <class Args>

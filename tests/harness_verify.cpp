@@ -1,9 +1,11 @@
 // harness_verify.cpp - the float64 reference of a problem, its tolerance, and the comparison.
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdarg>
 #include <cstdio>
 #include <set>
+#include <thread>
 
 #include "harness.h"
 #include "ref_cpu.h"
@@ -48,6 +50,19 @@ struct Inputs {
   }
 };
 
+// f(0) ... f(n - 1), shared by all cores.
+template <class F> void in_parallel(size_t n, F f) {
+  std::atomic<size_t> next{0};
+  const auto work = [&] {
+    for (size_t i; (i = next++) < n;) f(i);
+  };
+  std::vector<std::thread> threads;
+  for (size_t i = 1; i < std::min<size_t>(n, std::thread::hardware_concurrency()); ++i)
+    threads.emplace_back(work);
+  work();
+  for (std::thread &thread : threads) thread.join();
+}
+
 double tolerance(double factor, const std::vector<double> &ref, const std::vector<float> &low) {
   double error = 0, largest = 0;
   for (size_t i = 0; i < ref.size(); ++i) {
@@ -60,20 +75,24 @@ double tolerance(double factor, const std::vector<double> &ref, const std::vecto
 void forward_reference(const Inputs &in, const std::vector<RowBlock> &rows, Reference &r) {
   const Problem &p = in.p;
   std::vector<float> low;
+  std::vector<size_t> start; // of each block, in rows
   size_t count = 0;
-  for (const RowBlock &block : rows) count += size_t(block.end - block.first);
+  for (const RowBlock &block : rows) {
+    start.push_back(count);
+    count += size_t(block.end - block.first);
+  }
   r.rows = rows;
   r.o.resize(count * p.dim_v());
   r.lse.resize(count);
   low.resize(r.o.size());
-  size_t at = 0;
-  for (const RowBlock &b : rows) {
+  in_parallel(rows.size(), [&](size_t i) {
+    const RowBlock &b = rows[i];
+    const size_t at = start[i];
     const Head head = in.head(b.batch, b.head);
     head_forward(head, FA3PTX_DTYPE_NONE, b.first, b.end, r.o.data() + at * p.dim_v(),
                  r.lse.data() + at);
     head_forward<float>(head, p.dtype, b.first, b.end, low.data() + at * p.dim_v(), nullptr);
-    at += size_t(b.end - b.first);
-  }
+  });
   r.allowed_o = tolerance(2, r.o, low);
 }
 
@@ -85,12 +104,13 @@ void gradients(const Inputs &in, fa3ptx_dtype rounding, std::vector<Real> &dq,
   dq.assign(x.q.bits.size(), 0);
   dk.assign(x.k.bits.size(), 0);
   dv.assign(x.v.bits.size(), 0);
-  for (int b = 0; b < p.batch; ++b)
-    for (int h = 0; h < p.heads_q; ++h) {
-      const int kv = h / (p.heads_q / p.heads_kv);
+  const int group = p.heads_q / p.heads_kv;
+  in_parallel(size_t(p.batch) * p.heads_kv, [&](size_t i) { // the heads of a group share dk and dv
+    const int b = int(i) / p.heads_kv, kv = int(i) % p.heads_kv;
+    for (int h = kv * group; h < (kv + 1) * group; ++h)
       head_backward(in.head(b, h), rounding, dq.data() + x.q.row(b, h, 0),
                     dk.data() + x.k.row(b, kv, 0), dv.data() + x.v.row(b, kv, 0));
-    }
+  });
 }
 
 void backward_reference(const Inputs &in, Reference &r) {

@@ -5,16 +5,18 @@
 //   test_x --case=TEXT         device cases whose name contains TEXT (exact: --case==NAME)
 //   test_x --here --case=...   in this process, without child and time limit: for a debugger
 //   test_x --seed=N            other random inputs
-//   test_x --jobs=N            workers at a time (also environment variable FA3PTX_TEST_JOBS)
+//   test_x --jobs=N            workers at a time; else FA3PTX_TEST_JOBS, else one a core, at most 8
 //   test_x --quick             leaves out what needs a large GPU
 // Other arguments go to doctest.  The last line is `N passed, N failed, N skipped`.
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <thread>
 
 #include "cases.h"
 #include "harness.h"
@@ -48,7 +50,7 @@ REGISTER_LISTENER("counter", 1, Counter);
 
 struct Options {
   bool list = false, here = false, quick = false;
-  int worker = -1, jobs = 1;
+  int worker = -1, jobs = int(std::min(8u, std::thread::hardware_concurrency()));
   const char *filter = nullptr;
 };
 

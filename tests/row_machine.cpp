@@ -25,7 +25,7 @@ template <class Args> fa3ptx_status size(const Args &args, RowIndex row, size_t 
   return status;
 }
 
-template <class Args> fa3ptx_status call(const Args &args, RowIndex row) {
+template <class Args> fa3ptx_status enqueue_row(const Args &args, RowIndex row) {
   Error &e = thread_error();
   fa3ptx::Problem problem;
   Plan plan;
@@ -34,7 +34,6 @@ template <class Args> fa3ptx_status call(const Args &args, RowIndex row) {
   const Driver *driver = nullptr;
   if (status == FA3PTX_OK) status = get_driver(driver, e);
   if (status == FA3PTX_OK) status = launch(*driver, device().handle, plan, device().stream, e);
-  CUDA(cuStreamSynchronize(device().stream));
   return status;
 }
 
@@ -46,8 +45,22 @@ fa3ptx_status RowMachine::workspace_size(const fa3ptx_forward_args &args, size_t
 fa3ptx_status RowMachine::workspace_size(const fa3ptx_backward_args &args, size_t &bytes) {
   return size(args, row_, bytes);
 }
-fa3ptx_status RowMachine::forward(const fa3ptx_forward_args &args) { return call(args, row_); }
-fa3ptx_status RowMachine::backward(const fa3ptx_backward_args &args) { return call(args, row_); }
+fa3ptx_status RowMachine::enqueue(const fa3ptx_forward_args &args) {
+  return enqueue_row(args, row_);
+}
+fa3ptx_status RowMachine::enqueue(const fa3ptx_backward_args &args) {
+  return enqueue_row(args, row_);
+}
+fa3ptx_status RowMachine::forward(const fa3ptx_forward_args &args) {
+  const fa3ptx_status status = enqueue(args);
+  CUDA(cuStreamSynchronize(device().stream));
+  return status;
+}
+fa3ptx_status RowMachine::backward(const fa3ptx_backward_args &args) {
+  const fa3ptx_status status = enqueue(args);
+  CUDA(cuStreamSynchronize(device().stream));
+  return status;
+}
 
 bool heads_plans(const Row &row) { return row.serves != part; }
 

@@ -18,6 +18,9 @@ class RowMachine : public Machine {
   fa3ptx_status workspace_size(const fa3ptx_backward_args &, size_t &bytes) override;
   fa3ptx_status forward(const fa3ptx_forward_args &) override;
   fa3ptx_status backward(const fa3ptx_backward_args &) override;
+  // The same without waiting for the work to be done.
+  fa3ptx_status enqueue(const fa3ptx_forward_args &);
+  fa3ptx_status enqueue(const fa3ptx_backward_args &);
 
  private:
   fa3ptx::RowIndex row_;

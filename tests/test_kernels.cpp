@@ -4,6 +4,7 @@
 // enough to wrap its ring of stages.  So a new row is tested by being written down.
 #include <doctest/doctest.h>
 
+#include <iterator>
 #include <set>
 
 #include "cases.h"
@@ -21,6 +22,7 @@ struct Test {
   Problem problem;
   VerifyOptions options;
   Case::Needs needs = Case::any_device;
+  bool small = false; // small in the name: a slow tool such as compute-sanitizer takes these
 };
 
 Problem with_lengths(Problem p, int seqlen_q, int seqlen_k) {
@@ -43,6 +45,7 @@ void add_lengths(std::vector<Test> &tests, const Row &row, const Problem &base) 
                             {m + 1, n + 1}, {2 * m, deep},    {m + 3, deep + 3}, {2 * m + 5, n},
                             {m / 2, 2 * n}, {3 * m, deep - 1}};
   for (const auto &l : lengths) tests.push_back({with_lengths(base, l[0], l[1]), {}});
+  tests[tests.size() - std::size(lengths)].small = true;
 }
 
 // Everything else that a caller may do, at lengths of two query tiles and of stages + 2 key tiles.
@@ -52,6 +55,7 @@ void add_variety(std::vector<Test> &tests, const Row &row, const Problem &base) 
   for (Layout layout : {Layout::bhsd, Layout::packed, Layout::fused, Layout::broadcast}) {
     Test test{odd, {}};
     test.problem.layout = layout;
+    test.small = layout == Layout::fused;
     if (layout == Layout::fused)
       test.options.again = {Poison::zero, Poison::plus_inf, Poison::minus_inf};
     tests.push_back(test);
@@ -134,7 +138,8 @@ bool add_all() {
     if (!heads_plans(row)) continue;
     std::set<std::string> names; // rows with small tiles make the same problem twice
     for (const Test &test : tests_of(row)) {
-      const std::string name = std::string(row.name) + ": " + test.problem.name();
+      const std::string name =
+          std::string(row.name) + (test.small ? ": small " : ": ") + test.problem.name();
       if (!names.insert(name).second) continue;
       add_case({name, [=] {
                   RowMachine machine{RowIndex(r)};

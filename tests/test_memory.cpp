@@ -1,5 +1,5 @@
 // test_memory.cpp - strides, views, alignment, streams, graphs, messages: what a caller can do with
-// memory and calls.  Shapes and values are in test_cases.cpp, sizes beyond 32 bits in test_large.cpp.
+// memory and calls.  test_cases.cpp has shapes and values, test_large.cpp sizes beyond 32 bits.
 #include <unistd.h>
 
 #include <cstring>

@@ -7,9 +7,9 @@
 #include "ref_cpu.h"
 #include "storage.h"
 
-// The loss is sum(dO o O), so its gradient is what the backward returns.  The step follows the signs
-// of the gradient and is long enough for a 16-bit O to show it; the sum over many elements averages
-// the rounding of O away.
+// The loss is sum(dO o O), so its gradient is what the backward returns.  The step follows the
+// signs of the gradient and is long enough for a 16-bit O to show it; the sum over many elements
+// averages the rounding of O away.
 DEVICE_CASE("the gradient predicts how the loss changes", Case::any_device, 120) {
   for (bool causal : {false, true}) {
     Problem p;
