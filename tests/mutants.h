@@ -1,0 +1,21 @@
+// mutants.h - finds what orders a kernel's accesses (fences, waits, arrivals, barriers, commits) in
+// its preprocessed PTX, and takes one of them away.
+#pragma once
+#include <cstddef>
+#include <string>
+#include <vector>
+
+// One way to damage a kernel: text[begin, end) becomes `replacement`, filled up with spaces, so
+// that the text keeps its length and every other line its number.
+struct Mutant {
+  size_t begin = 0, end = 0;
+  std::string replacement; // "" drops the statement
+  std::string file;        // source, from the line markers
+  int line = 0;
+  int nth = 0;             // of the mutants at this line, from 1
+  std::string statement;   // as it stands in the text
+  std::string what;        // "dropped", "passes at once", ...
+};
+
+std::vector<Mutant> find_mutants(const std::string &text);
+void apply(const Mutant &, char *text);
