@@ -65,14 +65,19 @@ static const Family *planner(const Problem &p, const Row &row) {
   return family->reference || !is_degenerate(p) ? family : nullptr;
 }
 
-static void fill_in(const Problem &p, const DeviceProps &device, RowIndex row,
-                    const Family &family, Plan &plan) {
+static fa3ptx_status fill_in(const Problem &p, const DeviceProps &device, RowIndex row,
+                             const Family &family, Plan &plan, Error &e) {
   plan.count = 0;
   plan.main = -1;
   plan.row = row;
+  plan.too_large = false;
   plan.workspace = 0;
   plan.reason = family.reference ? reference_reason(p) : "";
   family.fill(p, device, row, plan);
+  if (!plan.too_large) return FA3PTX_OK;
+  return fail(e, FA3PTX_ERROR_UNSUPPORTED, "batch %d, heads_q %d, seqlen_q %d, seqlen_k %d: the grid "
+              "of kernel %s would be too large", p.batch, p.heads_q, p.seqlen_q, p.seqlen_k,
+              kRows[row].name);
 }
 
 fa3ptx_status make_plan(const Problem &p, const DeviceProps &device, Plan &plan, Error &e) {
@@ -80,8 +85,7 @@ fa3ptx_status make_plan(const Problem &p, const DeviceProps &device, Plan &plan,
   for (int i = 0; i < kRowCount; i++) {
     const Family *family = planner(p, kRows[i]);
     if (!family || (reference && !family->reference) || !kRows[i].serves(p, device)) continue;
-    fill_in(p, device, RowIndex(i), *family, plan);
-    return FA3PTX_OK;
+    return fill_in(p, device, RowIndex(i), *family, plan, e);
   }
   return fail(e, FA3PTX_ERROR_UNSUPPORTED,
               "no %s%s kernel of this build serves q.dtype %s, head_dim %d, head_dim_v %d%s",
@@ -95,17 +99,17 @@ fa3ptx_status plan_row(const Problem &p, const DeviceProps &device, RowIndex row
   if (!family)
     return fail(e, FA3PTX_ERROR_UNSUPPORTED, "kernel %s cannot serve this problem",
                 kRows[row].name);
-  fill_in(p, device, row, *family, plan);
-  return FA3PTX_OK;
+  return fill_in(p, device, row, *family, plan, e);
 }
 
-Step &Plan::launch(RowIndex which, uint32_t gx, uint32_t gy, uint32_t gz) {
+Step &Plan::launch(RowIndex which, uint64_t gx, uint64_t gy, uint64_t gz) {
   Step &s = steps[count++];
   s.kind = Step::LAUNCH;
   s.overlaps_previous = false;
   s.map_count = 0;
   s.row = which;
-  s.grid[0] = gx, s.grid[1] = gy, s.grid[2] = gz;
+  s.grid[0] = uint32_t(gx), s.grid[1] = uint32_t(gy), s.grid[2] = uint32_t(gz);
+  if (gx > INT32_MAX || gy > UINT16_MAX || gz > UINT16_MAX) too_large = true;
   s.cluster = 1;
   s.param_size = 0;
   if (which == row || main < 0) main = count - 1;

@@ -58,11 +58,13 @@ struct Plan {
   int count;      // steps
   int main;       // the step that fa3ptx_explain_* describes; -1: nothing to do
   RowIndex row;   // the row that won, also when there is nothing to do
+  bool too_large; // a grid would not fit: the call is refused
   size_t workspace;
   const char *reason; // why this row, a static string; empty: it is the first that serves
   Step steps[kMaxSteps];
 
-  Step &launch(RowIndex which, uint32_t gx, uint32_t gy = 1, uint32_t gz = 1);
+  // The next step; its grid in 64 bits, so that products need no care.
+  Step &launch(RowIndex which, uint64_t gx, uint64_t gy = 1, uint64_t gz = 1);
   void clear(void *dst, size_t bytes);
 };
 

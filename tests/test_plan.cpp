@@ -63,7 +63,7 @@ TEST_CASE("kernels.def: every row is possible on sm_90 and has a name of its own
     CHECK((row.registers + 7) / 8 * 8 * row.threads <= 65536);
     CHECK(row.smem <= 232448);
     CHECK(row.tile_m >= 1);
-    CHECK(row.tile_n >= 1);
+    CHECK(row.tile_n >= (row.serves == part ? 0 : 1));
     CHECK(row.stages >= 1);
     CHECK(row.head_dim % 8 == 0);
     CHECK(row.head_dim_v % 8 == 0);
@@ -111,6 +111,19 @@ TEST_CASE("every head dim, mask and 16-bit dtype has a plan; 2^31 - 1 rows fit a
   fa3ptx_forward_args f = forward_shape(FA3PTX_BF16, 1, INT_MAX, 1, 1, 1, 8);
   f.flags = FA3PTX_FLAG_REFERENCE;
   CHECK(plan_of(f).steps[0].grid[0] == (INT_MAX - 7) / 8 + 1);
+}
+
+TEST_CASE("a grid that would not fit is refused") {
+  for (int axis = 0; axis < 3; axis++) {
+    const uint64_t limit = axis == 0 ? INT_MAX : 65535;
+    for (uint64_t size : {limit, limit + 1, uint64_t(1) << 32}) {
+      Plan plan = {};
+      uint64_t grid[3] = {1, 1, 1};
+      grid[axis] = size;
+      plan.launch(k_fwd_ref_bf16, grid[0], grid[1], grid[2]);
+      CHECK(plan.too_large == (size > limit));
+    }
+  }
 }
 
 TEST_CASE("empty problems: nothing for what is empty, zeros for what is not") {
