@@ -75,9 +75,9 @@ static fa3ptx_status fill_in(const Problem &p, const DeviceProps &device, RowInd
   plan.reason = family.reference ? reference_reason(p) : "";
   family.fill(p, device, row, plan);
   if (!plan.too_large) return FA3PTX_OK;
-  return fail(e, FA3PTX_ERROR_UNSUPPORTED, "batch %d, heads_q %d, seqlen_q %d, seqlen_k %d: the grid "
-              "of kernel %s would be too large", p.batch, p.heads_q, p.seqlen_q, p.seqlen_k,
-              kRows[row].name);
+  return fail(e, FA3PTX_ERROR_UNSUPPORTED,
+              "batch %d, heads_q %d, seqlen_q %d, seqlen_k %d: too large a grid for kernel %s",
+              p.batch, p.heads_q, p.seqlen_q, p.seqlen_k, kRows[row].name);
 }
 
 fa3ptx_status make_plan(const Problem &p, const DeviceProps &device, Plan &plan, Error &e) {
