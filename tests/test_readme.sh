@@ -1,0 +1,82 @@
+#!/bin/sh
+# test_readme.sh - README.md is true: its C compiles and is accepted, its table is kernels.def's, its
+# links lead somewhere.   test_readme.sh --write   writes the table.
+cd "$(dirname "$0")/.." || exit 1
+: "${BUILD:=build}" "${CC:=gcc}"
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+passed=0 failed=0
+report() { # WHAT FINDINGS: passes if there are no findings
+  if [ -z "$2" ]; then passed=$((passed + 1)); else
+    failed=$((failed + 1)); printf 'FAILED: %s\n%s\n' "$1" "$2"; fi
+}
+
+# ---- The table: rows that differ in dtype and mask alone share a line ----------------------------
+sed -n 's/^KERNEL(\(.*\)) *$/\1/p' src/kernels.def | tr -d ' ' | awk -F, '
+  BEGIN {
+    call["FWD_REF"] = "forward, reference"; call["FWD"] = "forward"; call["FWD_FP8"] = "forward, FP8"
+    call["BWD_REF_DQ"] = call["BWD_REF_DKV"] = "backward, reference"; call["BWD"] = "backward"
+    call["BWD_PRE"] = "backward, before"; call["BWD_POST"] = "backward, after"
+    print "| call | head_dim | head_dim_v | dtype | mask | tile | source |"
+    print "|---|---|---|---|---|---|---|"
+  }
+  function add(list, word) { return index(" " list " ", " " word " ") ? list : list " " word }
+  {
+    any = "8, 16 ... 256"
+    role = ($3 in call) ? call[$3] : $3
+    key = "| " role " | " ($5 ? $5 : any) " | " ($6 ? $6 : any) " |"
+    tile = $8 ($9 > 0 ? " x " $9 : "")
+    end = "| " tile " | [" $2 "](ptx/" $2 ".ptx) |"
+    id = key end
+    if (!(id in seen)) { seen[id] = ++n; first[n] = key; last[n] = end }
+    i = seen[id]
+    types[i] = add(types[i], tolower($4))
+    masks[i] = add(masks[i], $7 == "ANY" ? "none causal" : tolower($7))
+  }
+  END { for (i = 1; i <= n; i++) print first[i] types[i] " |" masks[i] " " last[i] }
+' >"$dir/table"
+if [ "$1" = --write ]; then
+  sed -e '/<!-- kernels:/,/<!-- end of kernels/{/<!--/!d' -e '}' README.md |
+    sed "/<!-- kernels:/r $dir/table" >"$dir/README.md" && cp "$dir/README.md" README.md
+  exit
+fi
+sed -n '/<!-- kernels:/,/<!-- end of kernels/{/<!--/!p}' README.md >"$dir/shown"
+report 'the table of README.md is not that of src/kernels.def: sh tests/test_readme.sh --write' \
+  "$(diff "$dir/shown" "$dir/table")"
+
+# ---- The C: warning-free C11; null pointers are refused by name; good arguments pass ---------------
+sed -n '/^```c$/,/^```$/{/^```/!p}' README.md >"$dir/attend.c"
+report 'the body of the C function takes more than twelve lines' \
+  "$(sed -n '/^fa3ptx_status/,/^}/p' "$dir/attend.c" | awk 'END { if (NR > 12) print NR }')"
+cat >>"$dir/attend.c" <<'C'
+#include <stdio.h>
+#include <string.h>
+int main(void) {
+  void *p[4] = {(void *)0x10000000, (void *)0x20000000, (void *)0x30000000, (void *)0x40000000};
+  int status = attend(NULL, NULL, NULL, NULL, NULL, 2, 100, 8, 2, 128, NULL);
+  if (status != FA3PTX_ERROR_INVALID_ARGUMENT || !strstr(fa3ptx_last_error(), "q.data"))
+    return printf("null pointers: status %d, %s\n", status, fa3ptx_last_error()), 1;
+  status = attend(p[0], p[1], p[2], p[3], NULL, 2, 100, 8, 2, 128, NULL);
+  if (status != FA3PTX_ERROR_NO_DRIVER && status != FA3PTX_ERROR_NO_CONTEXT)
+    return printf("no context yet: status %d, %s\n", status, fa3ptx_last_error()), 1;
+  return 0;
+}
+C
+so=${FA3PTX_LIBRARY:-$BUILD/libfa3ptx.so}
+report 'the C of README.md' "$(
+  "$CC" -std=c11 -Wall -Wextra -Wpedantic -Werror -Iinclude "$dir/attend.c" -o "$dir/attend" \
+    -L"$(dirname "$so")" -lfa3ptx 2>&1 &&
+    LD_LIBRARY_PATH=$(dirname "$so") "$dir/attend" 2>&1 || echo "ended with status $?")"
+
+# ---- Links -----------------------------------------------------------------------------------------
+missing=''
+for file in README.md ptx/README.md; do
+  for link in $(grep -o '](\([^)#:]*\))' "$file" | sed 's/](\(.*\))/\1/'); do
+    [ -e "$(dirname "$file")/$link" ] || missing="$missing$file leads to $link
+"
+  done
+done
+report 'a link leads nowhere' "$missing"
+
+echo "$passed passed, $failed failed, 0 skipped"
+[ $failed -eq 0 ]
