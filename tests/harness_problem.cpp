@@ -23,7 +23,7 @@ int Problem::visible(int row) const {
 std::string Problem::name() const {
   static const char *const layouts[] = {"bshd", "bhsd", "packed", "fused", "broadcast"};
   static const char *const fills[] = {"normal",     "outliers", "constant", "big_scores",
-                                      "equal_keys", "hot_keys", "opposed"};
+                                      "equal_keys", "hot_keys", "rising", "opposed"};
   char text[256];
   std::snprintf(text, sizeof text, "b%d s%dx%d h%d", batch, seqlen_q, seqlen_k, heads_q);
   std::string name = text;
@@ -144,6 +144,24 @@ void fill_hot_keys(const Problem &p, Values &values) {
   });
 }
 
+// Score of key j in query row i: (1 + i % 4) * j / 32, and small noise; up to a rise of an eighth per
+// key, so that a block of 64 keys brings e^8.
+void fill_rising(const Problem &p, Values &values) {
+  const float noise = 1.0f / 16;
+  const auto steer = [&](Dense &x, auto first) {
+    for (int b = 0; b < x.batch; ++b)
+      for (int h = 0; h < x.heads; ++h)
+        for (int s = 0; s < x.seqlen; ++s)
+          for (int c = 0; c < x.dim; ++c) {
+            uint16_t &bits = x.bits[x.row(b, h, s) + c];
+            const float value = c == 0 ? first(s) : noise * from_storage(p.dtype, bits);
+            bits = to_storage(p.dtype, value);
+          }
+  };
+  steer(values.q, [](int row) { return float(1 + row % 4); });
+  steer(values.k, [&](int key) { return float(key / 32.0 / p.scale()); });
+}
+
 // What stride 0 will make of the tensors: copies of the first row, head or batch entry.
 void repeat(Dense &x, bool over_batch, bool over_heads, bool over_rows) {
   for (int b = 0; b < x.batch; ++b)
@@ -193,6 +211,7 @@ Values make_values(const Problem &p) {
     fill(p.dtype, v.v, [](int, int, int s, int c) { return float(s >> (c % 4) * 4 & 15); });
   }
   if (p.fill == Fill::hot_keys) fill_hot_keys(p, v);
+  if (p.fill == Fill::rising) fill_rising(p, v);
   if (p.fill == Fill::opposed)
     fill(p.dtype, v.dout, [](int, int h, int, int) { return h % 2 ? -32768.0f : 32768.0f; });
   if (p.layout == Layout::broadcast) {
