@@ -1,0 +1,32 @@
+// hazards.h - happens-before checks on shared memory, and what synchronisation does to clocks.
+#pragma once
+#include "report.h"
+
+namespace emu {
+
+// --- accesses ---------------------------------------------------------------------------------
+// Ordinary (generic proxy) access by one lane. `off` excludes kSharedBase.
+void hzGeneric(Warp &w, const Instr &in, Cta &target, u32 off, u32 bytes, int lane, bool write,
+               bool atomic = false);
+// Write by the async proxy that reports to an mbarrier (or another actor).
+void hzAsyncWrite(Warp &issuer, const Instr &in, int lane, Cta &target, u32 off, u32 bytes,
+                  int actor, u32 epoch);
+// Read by the async proxy: `who` = the warps whose knowledge must cover the data.
+void hzAsyncRead(Warp *const *who, int numWho, const Instr &in, int lane, Cta &target, u32 off,
+                 u32 bytes, int actor, u32 epoch);
+// cp.async: an asynchronous write of the generic proxy.
+void hzCpAsyncWrite(Warp &issuer, const Instr &in, int lane, Cta &target, u32 off, u32 bytes);
+void hzMbarWord(Warp &w, const Instr &in, Mbar &m);          // init: claims the 8 bytes
+void hzMbarUse(Warp &w, const Instr &in, Mbar &m, bool async);
+
+// --- synchronisation --------------------------------------------------------------------------
+void hzRelease(Warp &w, u32 lanes, VClock *into);            // arrive
+void hzReleaseRelaxed(Warp &w, VClock *into);                // execution order only
+void hzAcquire(Warp &w, const VClock &from);                 // wait
+void hzWarpSync(Warp &w, u32 lanes);                         // bar.warp.sync
+void hzProxyFence(Warp &w, u32 lanes);                       // fence.proxy.async
+void hzRemoteTouch(Warp &w, Cta &target);                    // for the check at CTA exit
+void hzCtaExit(Warp &lastWarp, const Instr &in);
+void hzWarpExit(Warp &w, const Instr &in);
+
+}  // namespace emu

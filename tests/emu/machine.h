@@ -1,0 +1,283 @@
+// machine.h - the state of running kernels: Grid > Cluster > Cta > Warp, and what they wait for.
+#pragma once
+#include <deque>
+#include <functional>
+#include <unordered_map>
+
+#include "memory.h"
+#include "program.h"
+#include "vclock.h"
+
+namespace emu {
+
+struct Cta;
+struct Cluster;
+struct Grid;
+struct Mbar;
+
+// ---- address windows ----------------------------------------------------------------------------
+// A 64-bit generic address carries its window in the top byte; global memory has none (host
+// addresses). Shared addresses: CTA rank in bits 24.., offset below; offsets start at 1 KiB, as on
+// hardware, so that address 0 is never valid.
+constexpr u64 kSharedWindow = 0x11ull << 56;
+constexpr u64 kParamWindow = 0x12ull << 56;
+constexpr u64 kLocalWindow = 0x13ull << 56;
+constexpr u64 kWindowMask = 0xffull << 56;
+constexpr u32 kSharedBase = 1024;
+constexpr u32 kRankShift = 24;
+
+// ---- waiting ------------------------------------------------------------------------------------
+enum class WaitKind : u8 {
+  None, Converge, Mbarrier, NamedBarrier, ClusterBarrier, WgmmaIssue, WgmmaGroup, BulkGroup,
+  CpAsync, GridDependency, Registers, Sleep
+};
+
+struct Wait {
+  WaitKind kind = WaitKind::None;
+  u32 id = 0;            // barrier id, parity, group count ...
+  u64 generation = 0;
+  u32 need = 0;          // Converge: lanes that must be here
+  Mbar *mbar = nullptr;
+  bool timedOut = false; // Mbarrier: give the instruction back with "not yet"
+};
+
+// Lanes of one warp that share a pc. A converged warp has exactly one.
+struct Frag {
+  u32 pc = 0, mask = 0;
+  bool blocked = false;
+  Wait wait;
+};
+
+// ---- asynchronous work --------------------------------------------------------------------------
+// A bulk copy or reduction. `read` moves its source into `data`, `write` delivers and signals.
+struct AsyncOp {
+  int kind = 0;                 // async_copy.h
+  Warp *issuer = nullptr;
+  const Instr *instr = nullptr;
+  bool readDone = false, done = false;
+  std::function<void(AsyncOp &)> read, write;
+  std::vector<u8> data;
+  u32 delay = 0;                // scheduler ticks until it may complete (random mode)
+};
+
+struct BulkGroup {
+  std::vector<std::shared_ptr<AsyncOp>> ops;
+};
+
+struct CpAsyncCopy { u64 src; u8 *dst; u32 bytes, srcBytes; };
+struct CpAsyncGroup {
+  std::vector<CpAsyncCopy> copies;
+};
+
+// One wgmma of one warpgroup, assembled from the four warps' issues.
+struct WgmmaOp {
+  const Instr *instr = nullptr;
+  u32 issued = 0;               // warps (bits) that have issued it
+  u64 descA = 0, descB = 0;
+  bool scaleD = true;
+};
+
+struct Warpgroup {
+  int actor = -1;
+  Warp *warps[4] = {};
+  std::deque<WgmmaOp> queue;    // issued, not executed
+  u64 headSerial = 0;           // serial of queue.front()
+};
+
+// ---- warps --------------------------------------------------------------------------------------
+struct WarpEvent { u32 pc; u64 tick; };
+
+struct Warp {
+  Cta *cta = nullptr;
+  Grid *grid = nullptr;
+  const Program *prog = nullptr;
+  u32 id = 0;                    // in its CTA
+  u8 *regs = nullptr;
+  u32 *preds = nullptr;
+  u32 pc = 0, mask = 0, live = 0;
+  u32 mergePc = ~0u;
+  std::vector<Frag> frags;
+  int cur = 0;
+  bool done() const { return live == 0; }
+
+  template <class T> EMU_INLINE T *dst(const Operand &o) const {
+    return reinterpret_cast<T *>(regs + o.off);
+  }
+  template <class T> EMU_INLINE const T *src(const Operand &o) const {
+    return reinterpret_cast<const T *>(o.imm ? o.imm : regs + o.off);
+  }
+  EMU_INLINE u32 pred(const Operand &o) const {
+    return o.imm ? *static_cast<const u32 *>(o.imm) : preds[o.off];
+  }
+  void setPred(const Operand &o, u32 m, u32 v) { preds[o.off] = (preds[o.off] & ~m) | (v & m); }
+
+  // happens-before bookkeeping (hazards.h)
+  int actor = 0;
+  u32 epoch = 1;
+  VClock clock;
+  u32 unfencedLanes = 0;         // lanes with shared accesses since their last proxy fence
+  bool mbarInitUnfenced = false;
+
+  // wgmma
+  u64 wgIssued = 0;              // wgmmas issued by this warp, ever
+  u32 wgGroup = 0;               // groups committed so far
+  std::deque<u64> wgGroupEnd;    // per uncompleted group: serial after its last wgmma
+  u32 wgGroupsDone = 0;
+  bool wgUncommitted = false;
+  bool wgFenced = false;
+  std::vector<u8> wgBusy, wgTouched;  // per wgmma register slot
+  std::vector<u32> wgBusyGroup;
+  std::vector<u64> wgShape;
+
+  // cp.async.bulk groups
+  int bulkReadActor = -1;
+  BulkGroup bulkOpen;
+  std::deque<BulkGroup> bulkGroups;
+  u32 bulkCommitted = 0, bulkReadSeen = 0, bulkDoneSeen = 0;
+
+  // cp.async
+  int cpActor = -1;
+  CpAsyncGroup cpOpen;
+  std::deque<CpAsyncGroup> cpGroups;
+  u32 cpCommitted = 0, cpSeen = 0;
+
+  u32 carry = 0;                 // CC.CF, one bit per lane
+  u32 regsPerThread = 0;
+  std::string regHistory;        // setmaxnreg values so far
+  std::vector<u32> initMask;     // lanes written, for tracked registers
+  u32 clusterPhaseArrived = 0;
+  bool clusterArrived = false;
+  bool sleeping = false;
+  u64 instrCount = 0;
+
+  WarpEvent events[8] = {};
+  u32 numEvents = 0;
+  void note(u32 at, u64 tick) { events[numEvents++ & 7] = {at, tick}; }
+};
+
+// ---- barriers -----------------------------------------------------------------------------------
+struct NamedBarrier {
+  u32 expected = 0;              // threads; 0: idle
+  u32 arrived = 0;
+  u64 generation = 0;
+  VClock clock;                  // of those who have arrived
+  VClock released;               // of the last completed generation
+  u32 reduceAnd = ~0u, reduceOr = 0, reducePopc = 0;
+  u32 resultAnd = 0, resultOr = 0, resultPopc = 0;
+  std::vector<u32> who;          // warps, for messages
+  const Instr *first = nullptr;
+};
+
+struct Mbar {
+  bool valid = false;
+  Cta *cta = nullptr;
+  u32 offset = 0;                // in shared memory, without kSharedBase
+  u32 count = 0;
+  s64 pending = 0;               // arrivals still to come in this phase
+  s64 tx = 0;                    // bytes still to come
+  u64 phase = 0;                 // completed phases, over the whole life of the address
+  u64 phaseBase = 0;             // phase number at init (parity is counted from here)
+  int actor = -1;
+  bool fenced = false;           // fence.mbarrier_init (or proxy fence) after init
+  Warp *initWarp = nullptr;
+  u32 initEpoch = 0;
+  const Instr *initInstr = nullptr;
+  VClock clock, released;
+  u64 lastTxPhase = 0;           // phase + 1 of the last copy that reports here
+  u64 observedPhase = 0;         // highest phase somebody has waited for
+  u32 inFlight = 0;              // copies that will still signal
+};
+
+// ---- shared-memory shadow -----------------------------------------------------------------------
+// One cell per 4 bytes. w = write event << 5 | lane; r = read set << 6 | several lanes << 5 | lane.
+struct Cell { u32 w = 0, r = 0; };
+
+struct Cta {
+  Cluster *cluster = nullptr;
+  Grid *grid = nullptr;
+  u32 index[3] = {};
+  u32 rank = 0;
+  std::vector<u8> smem;
+  std::vector<Cell> shadow;
+  std::vector<Warp> warps;
+  std::vector<Warpgroup> warpgroups;
+  NamedBarrier bars[16];
+  std::unordered_map<u32, std::unique_ptr<Mbar>> mbars;
+  std::vector<u8> regFile, local;
+  std::vector<u32> predFile;
+  u32 warpsLeft = 0;
+  bool exited = false;
+  s64 regPool = 0;               // registers free for setmaxnreg.inc
+  bool launchedDependents = false;
+  VClock remoteTouch;            // peers' accesses to this CTA's shared memory ("executed")
+  u32 smid = 0;
+};
+
+struct ActorInfo {
+  enum Kind { WarpActor, WgmmaActor, BulkActor, CpAsyncActor, MbarActor } kind;
+  Cta *cta;
+  u32 index;                     // warp, warpgroup or mbarrier offset
+};
+
+struct WriteEvent {
+  int actor;
+  u32 epoch;
+  const Instr *instr;
+  Warp *warp;
+  u8 proxyAsync, partial, isMbar;
+};
+
+struct ReadEntry { int actor; u32 epoch; const Instr *instr; u8 proxyAsync; };
+using ReadSet = std::vector<ReadEntry>;
+
+struct Cluster {
+  Grid *grid = nullptr;
+  u64 index = 0;                 // linear cluster number in the grid
+  std::vector<std::unique_ptr<Cta>> ctas;
+  std::vector<ActorInfo> actors;
+  std::vector<std::shared_ptr<AsyncOp>> pending;
+  u32 barArrived = 0;            // cluster barrier: warps
+  u64 barGeneration = 0;
+  VClock barClock, barReleased;
+  u32 warpsLeft = 0;
+  std::vector<WriteEvent> writes;       // [0] = never written
+  std::vector<ReadSet> readSets;        // [0] = nobody
+  std::unordered_map<u64, u32> readMemo;
+  u64 progress = 0;              // counts everything that changes what others can see
+  int newActor(ActorInfo a) {
+    actors.push_back(a);
+    return int(actors.size()) - 1;
+  }
+};
+
+struct LaunchConfig {
+  u32 grid[3] = {1, 1, 1}, block[3] = {1, 1, 1}, cluster[3] = {1, 1, 1};
+  bool hasCluster = false;
+  u32 dynamicShared = 0;
+  bool programmatic = false;     // may start before the previous kernel of its stream ends
+};
+
+struct Grid {
+  std::shared_ptr<Program> prog;
+  LaunchConfig cfg;
+  std::vector<u8> params;
+  std::vector<u8> paramsUsed;
+  int device = 0;
+  u64 id = 0;
+  u32 threads = 0, warpsPerCta = 0, ctasPerCluster = 0;
+  u32 sharedBytes = 0, dynamicOffset = 0;
+  u64 numClusters = 0, nextCluster = 0, clustersDone = 0;
+  u32 window = 1;                // clusters in flight at most
+  std::vector<std::unique_ptr<Cluster>> running;
+  u64 ctasTriggered = 0;         // launch_dependents or exit
+  Grid *after = nullptr;         // programmatic launch: the grid griddepcontrol.wait waits for
+  bool finished = false, aborted = false;
+  u32 findings = 0;
+  u64 instrs = 0;
+  Allocation *lastAlloc = nullptr;
+  bool allTriggered() const {
+    return ctasTriggered >= numClusters * ctasPerCluster;
+  }
+};
+
+}  // namespace emu

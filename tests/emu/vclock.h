@@ -1,0 +1,55 @@
+// vclock.h - vector clocks: who is known to have done what.
+//
+// An *actor* is something that touches memory in its own program order: a warp, the wgmma queue of
+// a warpgroup, the bulk-copy queue of a warp, or one mbarrier (standing for the TMA writes that
+// report to it: epoch = phase number + 1). Each access is stamped with (actor, epoch). Each warp
+// carries a vector clock; a barrier collects the clocks of those who arrive and hands the join to
+// those who wait. An access A happens before B exactly if B's warp knows A's epoch.
+#pragma once
+#include <algorithm>
+
+#include "base.h"
+
+namespace emu {
+
+// What one clock knows about one actor.
+struct Known {
+  u32 all = 0;        // accesses of every lane up to this epoch
+  u32 some = 0;       // accesses of the lanes below up to this epoch (a lone lane has arrived)
+  u32 lanes = 0;
+  u32 proxied = 0;    // up to here a fence.proxy.async was executed by the accessing warp
+  u32 executed = 0;   // has executed up to here (relaxed arrivals count, memory or not)
+};
+
+class VClock {
+ public:
+  Known &at(int actor) {
+    if (size_t(actor) >= k_.size()) k_.resize(size_t(actor) + 1);
+    return k_[size_t(actor)];
+  }
+  Known get(int actor) const { return size_t(actor) < k_.size() ? k_[size_t(actor)] : Known{}; }
+  void clear() { k_.clear(); }
+  size_t size() const { return k_.size(); }
+
+  void join(const VClock &o) {
+    if (k_.size() < o.k_.size()) k_.resize(o.k_.size());
+    for (size_t i = 0; i < o.k_.size(); ++i) joinOne(&k_[i], o.k_[i]);
+  }
+  void joinExecuted(const VClock &o) {
+    if (k_.size() < o.k_.size()) k_.resize(o.k_.size());
+    for (size_t i = 0; i < o.k_.size(); ++i)
+      k_[i].executed = std::max(k_[i].executed, o.k_[i].executed);
+  }
+  static void joinOne(Known *a, const Known &b) {
+    a->all = std::max(a->all, b.all);
+    a->lanes |= b.lanes;
+    a->some = std::max(a->some, b.some);
+    a->proxied = std::max(a->proxied, b.proxied);
+    a->executed = std::max(a->executed, b.executed);
+  }
+
+ private:
+  std::vector<Known> k_;
+};
+
+}  // namespace emu
