@@ -144,8 +144,8 @@ void fill_hot_keys(const Problem &p, Values &values) {
   });
 }
 
-// Score of key j in query row i: (1 + i % 4) * j / 32, and small noise; up to a rise of an eighth per
-// key, so that a block of 64 keys brings e^8.
+// Score of key j in query row i: (1 + i % 4) * j / 32, and small noise: up to an eighth per key,
+// so that a block of 64 keys brings e^8.
 void fill_rising(const Problem &p, Values &values) {
   const float noise = 1.0f / 16;
   const auto steer = [&](Dense &x, auto first) {

@@ -1,6 +1,6 @@
 #!/bin/sh
-# test_readme.sh - README.md is true: its C compiles and is accepted, its table is kernels.def's, its
-# links lead somewhere.   test_readme.sh --write   writes the table.
+# test_readme.sh - README.md is true: its C compiles and is accepted, its table is kernels.def's,
+# its links lead somewhere.   test_readme.sh --write   writes the table.
 cd "$(dirname "$0")/.." || exit 1
 : "${BUILD:=build}" "${CC:=gcc}"
 dir=$(mktemp -d)
@@ -14,7 +14,8 @@ report() { # WHAT FINDINGS: passes if there are no findings
 # ---- The table: rows that differ in dtype and mask alone share a line ----------------------------
 sed -n 's/^KERNEL(\(.*\)) *$/\1/p' src/kernels.def | tr -d ' ' | awk -F, '
   BEGIN {
-    call["FWD_REF"] = "forward, reference"; call["FWD"] = "forward"; call["FWD_FP8"] = "forward, FP8"
+    call["FWD_REF"] = "forward, reference"; call["FWD"] = "forward"
+    call["FWD_FP8"] = "forward, FP8"
     call["BWD_REF_DQ"] = call["BWD_REF_DKV"] = "backward, reference"; call["BWD"] = "backward"
     call["BWD_PRE"] = "backward, before"; call["BWD_POST"] = "backward, after"
     print "| call | head_dim | head_dim_v | dtype | mask | tile | source |"
@@ -44,7 +45,7 @@ sed -n '/<!-- kernels:/,/<!-- end of kernels/{/<!--/!p}' README.md >"$dir/shown"
 report 'the table of README.md is not that of src/kernels.def: sh tests/test_readme.sh --write' \
   "$(diff "$dir/shown" "$dir/table")"
 
-# ---- The C: warning-free C11; null pointers are refused by name; good arguments pass ---------------
+# ---- The C: warning-free C11; null pointers are refused by name; good arguments pass ---------
 sed -n '/^```c$/,/^```$/{/^```/!p}' README.md >"$dir/attend.c"
 report 'the body of the C function takes more than twelve lines' \
   "$(sed -n '/^fa3ptx_status/,/^}/p' "$dir/attend.c" | awk 'END { if (NR > 12) print NR }')"
@@ -68,7 +69,7 @@ report 'the C of README.md' "$(
     -L"$(dirname "$so")" -lfa3ptx 2>&1 &&
     LD_LIBRARY_PATH=$(dirname "$so") "$dir/attend" 2>&1 || echo "ended with status $?")"
 
-# ---- Links -----------------------------------------------------------------------------------------
+# ---- Links ---------------------------------------------------------------------------------------
 missing=''
 for file in README.md ptx/README.md; do
   for link in $(grep -o '](\([^)#:]*\))' "$file" | sed 's/](\(.*\))/\1/'); do
