@@ -1,5 +1,7 @@
 // abi_fwd.h - parameter block of the warp-specialised forward kernels: numbers only.
 // Read by the PTX (cpp) and by src/plan_fwd.cpp, which proves them against the C++ struct.
+#ifndef FA3PTX_ABI_FWD_H
+#define FA3PTX_ABI_FWD_H
 #define FWD_TMAP_Q 0
 #define FWD_TMAP_K 128
 #define FWD_TMAP_V 256
@@ -14,4 +16,5 @@
 #define FWD_TILES 544       // u32  M_BLOCKS * heads_q * batch
 #define FWD_LEVELS 548      // u32  query tiles of one head that are neighbours in the tile order
 #define FWD_LEVEL_TILES 552 // u32  LEVELS * heads_q * batch
-#define FWD_PARAM_BYTES 576
+#define FWD_PARAMS 576
+#endif

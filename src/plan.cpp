@@ -16,6 +16,7 @@ static const struct Family {
 } kFamilies[] = {
     {Role::FWD_REF, false, true, plan_ref_forward},
     {Role::BWD_REF_DQ, true, true, plan_ref_backward},
+    {Role::FWD, false, false, plan_forward},
     {Role::BWD, true, false, plan_backward},
 };
 
@@ -35,10 +36,13 @@ static const Family *family_of(Role role) {
   return nullptr;
 }
 
+// A row serves its head dim and, by zero fill, smaller ones; rows stand in order of head dim.
+static bool covers(int32_t row_dim, int32_t dim) { return row_dim == 0 || dim <= row_dim; }
+
 static bool matches(const Row &row, const Problem &p) {
   const Mask mask = p.causal ? Mask::CAUSAL : Mask::NONE;
-  return int32_t(row.dtype) == p.q.dtype && (row.head_dim == 0 || row.head_dim == p.head_dim) &&
-         (row.head_dim_v == 0 || row.head_dim_v == p.head_dim_v) &&
+  return int32_t(row.dtype) == p.q.dtype && covers(row.head_dim, p.head_dim) &&
+         covers(row.head_dim_v, p.head_dim_v) &&
          (row.mask == Mask::ANY || row.mask == mask);
 }
 

@@ -100,10 +100,13 @@ void explain(const Problem &p, const DeviceProps &device, const Plan &plan,
 // ---- Families: each fills the steps for a row that won ------------------------------------------
 void plan_ref_forward(const Problem &p, const DeviceProps &device, RowIndex row, Plan &plan);
 void plan_ref_backward(const Problem &p, const DeviceProps &device, RowIndex row, Plan &plan);
+void plan_forward(const Problem &p, const DeviceProps &device, RowIndex row, Plan &plan);
 void plan_backward(const Problem &p, const DeviceProps &device, RowIndex row, Plan &plan);
 
 // ---- Predicates of the column `serves` ----------------------------------------------------------
 bool always(const Problem &, const DeviceProps &);
+bool fwd_any(const Problem &, const DeviceProps &);  // the forward, whatever its tile
+bool fwd_long(const Problem &, const DeviceProps &); // many query rows: tiles of 192 pay
 bool part(const Problem &, const DeviceProps &); // never: launched along with another row
 
 inline uint32_t ceil_div(int64_t a, int64_t b) { return uint32_t((a + b - 1) / b); }
