@@ -90,37 +90,50 @@ Rows rows_of(const fa3ptx_tensor &t) {
 
 size_t fragment_bytes(int dim) { return size_t(kBlock) * size_t(dim) * 4; }
 
-// Blocks of query rows that see keys from `key` on.
-int64_t steps_from(const Problem &p, int64_t key) {
-  const int64_t blocks = ceil_div(p.seqlen_q, kBlock);
-  if (!p.causal) return blocks;
-  const int64_t first = key - (int64_t(p.seqlen_k) - p.seqlen_q);
-  const int64_t steps = blocks - (first > 0 ? first / kBlock : 0);
-  return steps > 0 ? steps : 0;
+// Blocks of query rows that each key tile of `keys` keys works through, for one head: of the first
+// tile, which has most, and of all tiles together.  A causal tile n starts at block
+// floor((n keys - offset) / 64) or 0, offset = seqlen_k - seqlen_q.
+struct Steps {
+  int64_t longest, all;
+};
+Steps count_steps(const Problem &p, int64_t keys) {
+  const int64_t blocks = ceil_div(p.seqlen_q, kBlock), tiles = ceil_div(p.seqlen_k, keys);
+  if (!p.causal) return {blocks, blocks * tiles};
+  const int64_t offset = int64_t(p.seqlen_k) - p.seqlen_q;
+  const int64_t r = keys / kBlock;                                   // blocks per tile
+  const int64_t c = offset >= 0 ? (offset + kBlock - 1) / kBlock : -(-offset / kBlock);
+  const auto within = [](int64_t x, int64_t lo, int64_t hi) {
+    return x < lo ? lo : x > hi ? hi : x;
+  };
+  const int64_t full = within(c >= 0 ? c / r + 1 : 0, 0, tiles);     // tiles n with n r <= c
+  const int64_t end = within((blocks + c + r - 1) / r, full, tiles); // tiles with any step
+  const int64_t slope = (end - 1) * end / 2 - (full - 1) * full / 2; // sum of n in [full, end)
+  const int64_t longest = c >= 0 ? blocks : blocks + c > 0 ? blocks + c : 0;
+  return {longest, full * blocks + (end - full) * (blocks + c) - r * slope};
 }
 
 // How many CTAs share the query heads of a key tile.  One keeps dK and dV in registers to the end;
 // more balance the multiprocessors when key tiles are few, at the price of fp32 partial sums.
 uint32_t choose_parts(const Problem &p, const DeviceProps &device, const Row &row) {
-  const int64_t n_blocks = ceil_div(p.seqlen_k, row.tile_n);
-  const int64_t tiles = n_blocks * p.heads_kv * p.batch, sms = device.sm_count;
-  constexpr int64_t kTileSteps = 4;              // start and end of a tile, in steps
-  constexpr int64_t kStepBytes = 5 << 20;        // what the chip copies meanwhile
-  int64_t steps = 0;                             // of one head, over its key tiles
-  for (int64_t n = 0; n < n_blocks; n++) steps += steps_from(p, n * row.tile_n);
+  constexpr int64_t kTileSteps = 4;       // start and end of a tile, in steps
+  constexpr int64_t kStepBytes = 5 << 20; // what the chip copies during a step
+  constexpr int64_t kMaxParts = 64;
+  const Steps steps = count_steps(p, row.tile_n);
+  const int64_t key_heads = int64_t(p.heads_kv) * p.batch, sms = device.sm_count;
+  const int64_t tiles = int64_t(ceil_div(p.seqlen_k, row.tile_n)) * key_heads;
   uint32_t best = 1;
-  int64_t best_cost = INT64_MAX;
-  for (uint32_t parts = 1; parts <= uint32_t(p.group()); parts++) {
+  double best_cost = 0;
+  for (int64_t parts = 1; parts <= p.group() && parts <= kMaxParts; parts++) {
     if (p.group() % parts != 0) continue;
-    const int64_t heads = p.group() / parts;
-    const int64_t longest = steps_from(p, 0) * heads + kTileSteps;
-    const int64_t all = (steps * heads + kTileSteps * n_blocks) * p.heads_kv * p.batch * parts;
-    int64_t cost = p.causal ? (all + sms - 1) / sms
-                            : (tiles * parts + sms - 1) / sms * longest;
+    const double heads = double(p.group() / parts);
+    const double longest = double(steps.longest) * heads + kTileSteps;
+    double cost = p.causal ? (double(steps.all) * heads * double(key_heads) +
+                              double(kTileSteps * tiles)) * double(parts) / double(sms)
+                           : double((tiles * parts + sms - 1) / sms) * longest;
     if (cost < longest) cost = longest;
     if (parts > 1)
-      cost += int64_t(parts) * p.rows_k() * (row.head_dim + row.head_dim_v) * 8 / kStepBytes + 2;
-    if (cost < best_cost) best = parts, best_cost = cost;
+      cost += double(parts * p.rows_k()) * (row.head_dim + row.head_dim_v) * 8 / kStepBytes + 2;
+    if (parts == 1 || cost < best_cost) best = uint32_t(parts), best_cost = cost;
   }
   return best;
 }
@@ -152,7 +165,7 @@ void launch_post(const Problem &p, Plan &plan, const fa3ptx_tensor &out, char *a
   post.acc_dim = uint32_t(acc_dim);
   const uint32_t panels = ceil_div(acc_dim, 64);
   Step &s = plan.launch(find_row(p, Role::BWD_POST),
-                        uint32_t(p.batch) * uint32_t(heads) * uint32_t(blocks) * panels);
+                        uint64_t(p.batch) * uint64_t(heads) * uint64_t(blocks) * panels);
   s.overlaps_previous = true;
   set_params(s, post);
 }
@@ -164,10 +177,10 @@ void plan_backward(const Problem &p, const DeviceProps &device, RowIndex row_ind
   const int dim = row.head_dim, dim_v = row.head_dim_v;
   const uint32_t m_blocks = ceil_div(p.seqlen_q, kBlock);
   const uint32_t n_blocks = ceil_div(p.seqlen_k, row.tile_n);
-  const uint32_t slots = uint32_t(p.batch) * uint32_t(p.heads_q);
+  const uint64_t slots = uint64_t(p.batch) * uint64_t(p.heads_q);
   const uint32_t parts = choose_parts(p, device, row);
-  const uint32_t kv_heads = uint32_t(p.batch) * uint32_t(p.heads_kv);
-  const uint32_t key_blocks = n_blocks * uint32_t(row.tile_n / kBlock); // fragments of dK, dV
+  const uint64_t kv_heads = uint64_t(p.batch) * uint64_t(p.heads_kv);
+  const uint32_t key_blocks = n_blocks * uint32_t(row.tile_n / kBlock); // fragments of dK and dV
 
   Workspace w = {static_cast<char *>(p.workspace)};
   MainParams main = {};
@@ -184,7 +197,7 @@ void plan_backward(const Problem &p, const DeviceProps &device, RowIndex row_ind
   main.heads_q = uint32_t(p.heads_q), main.heads_kv = uint32_t(p.heads_kv);
   main.parts = parts, main.part_heads = uint32_t(p.group()) / parts;
   main.m_blocks = m_blocks, main.n_blocks = n_blocks;
-  main.streams = kv_heads * parts;
+  main.streams = uint32_t(kv_heads * parts);
   // Causal: the long tiles of a section of streams first, so that the last CTAs are short ones.
   const int64_t stream_bytes =
       int64_t(main.part_heads) * p.seqlen_q * (2 * (p.head_dim + p.head_dim_v) + 4 * dim);
@@ -200,7 +213,7 @@ void plan_backward(const Problem &p, const DeviceProps &device, RowIndex row_ind
   pre.acc_bytes = uint32_t(fragment_bytes(dim));
   set_params(plan.launch(find_row(p, Role::BWD_PRE), slots * m_blocks), pre);
 
-  Step &s = plan.launch(row_index, n_blocks * main.streams);
+  Step &s = plan.launch(row_index, uint64_t(n_blocks) * kv_heads * parts);
   s.overlaps_previous = true;
   set_params(s, main);
   const auto map = [&](int offset, const fa3ptx_tensor &t, int cols, bool keys, int rows) {
