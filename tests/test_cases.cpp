@@ -191,7 +191,8 @@ DEVICE_CASE("scores far from zero and a query tile with one row: finite gradient
       }
 }
 
-DEVICE_CASE("gradients that cancel over a group of heads are exactly zero", Case::any_device, 120) {
+// Half of a group's heads have dO = 32768, half -32768: sums kept in fp16 would overflow on the way.
+DEVICE_CASE("gradients that cancel over a group of heads", Case::any_device, 120) {
   for (int head_dim : {64, 128, 256}) {
     const int s = pick(1024, 65);
     Problem p = shape(pick(3, 1), s, s, pick(32, 8), pick(4, 2), head_dim);
@@ -201,7 +202,9 @@ DEVICE_CASE("gradients that cancel over a group of heads are exactly zero", Case
     const Outputs gradient = backward(p, values, forward(p, values));
     CHECK(all_zero(p, gradient.dq));
     CHECK(all_zero(p, gradient.dk));
-    CHECK(all_zero(p, gradient.dv));
+    const float rounding = 1e-5f * 32768; // what fp32 may leave of sums that large
+    for (uint16_t bits : gradient.dv.bits)
+      REQUIRE(std::fabs(from_storage(p.dtype, bits)) <= rounding);
   }
 }
 

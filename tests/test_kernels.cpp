@@ -199,7 +199,7 @@ TEST_CASE("every row that heads plans is chosen for some shape, or for the refer
         chosen = plan.row == r;
       }
     });
-    CHECK_MESSAGE(chosen, row.name, " is never chosen: no shape tried here makes it serve");
+    CHECK_MESSAGE(chosen, std::string(row.name), " is never chosen: no shape tried here makes it serve");
   }
 }
 
@@ -217,5 +217,5 @@ TEST_CASE("every row is launched by the plans of the rows that head them") {
     });
   }
   for (int r = 0; r < kRowCount; ++r)
-    CHECK_MESSAGE(launched.count(r), kRows[r].name, " is launched by no plan: nothing tests it");
+    CHECK_MESSAGE(launched.count(r), std::string(kRows[r].name), " is launched by no plan");
 }
