@@ -3,8 +3,9 @@ BUILD  ?= build
 PREFIX ?= /usr/local
 CXXFLAGS ?= -O2 -g
 
+CORES := $(shell nproc 2>/dev/null || echo 2)
 ifeq ($(MAKELEVEL)$(filter -j%,$(MAKEFLAGS)),0)
-MAKEFLAGS += -j$(shell nproc 2>/dev/null || echo 2)
+MAKEFLAGS += -j$(CORES)
 endif
 .DELETE_ON_ERROR:
 .SUFFIXES:
@@ -133,8 +134,9 @@ $(BUILD)/bench/bench: $(patsubst %.cpp,$(BUILD)/%.o,$(wildcard bench/*.cpp)) $(A
 GPU   := $(wildcard /dev/nvidia[0-9]*)
 WHERE := $(if $(GPU),tests,tests_emu)
 SCRIPTS := $(wildcard $(if $(shell command -v python3),tests/test_*.py) tests/test_*.sh)
-RUN_TESTS = FA3PTX_LIBRARY=$(BUILD)/$(WHERE)/libfa3ptx.so BUILD='$(BUILD)' CC='$(CC)' CXX='$(CXX)' \
-  CUDA_INC='$(CUDA_INC)' $(if $(GPU),,FA3PTX_LIBCUDA=$(EMULATED)) sh tests/run.sh
+JOBS  ?= $(if $(filter 1 2 3 4 5 6 7,$(CORES)),$(CORES),8)
+RUN_TESTS = FA3PTX_TEST_JOBS=$(JOBS) FA3PTX_LIBRARY=$(BUILD)/$(WHERE)/libfa3ptx.so \
+  BUILD='$(BUILD)' CC='$(CC)' CXX='$(CXX)' CUDA_INC='$(CUDA_INC)' $(if $(GPU),,FA3PTX_LIBCUDA=$(EMULATED)) sh tests/run.sh
 ## demo        forward and backward on a small and a larger case, with errors and times
 demo:
 	@$(MAKE) --no-print-directory setup
