@@ -136,7 +136,8 @@ WHERE := $(if $(GPU),tests,tests_emu)
 SCRIPTS := $(wildcard $(if $(shell command -v python3),tests/test_*.py) tests/test_*.sh)
 JOBS  ?= $(if $(filter 1 2 3 4 5 6 7,$(CORES)),$(CORES),8)
 RUN_TESTS = FA3PTX_TEST_JOBS=$(JOBS) FA3PTX_LIBRARY=$(BUILD)/$(WHERE)/libfa3ptx.so \
-  BUILD='$(BUILD)' CC='$(CC)' CXX='$(CXX)' CUDA_INC='$(CUDA_INC)' $(if $(GPU),,FA3PTX_LIBCUDA=$(EMULATED)) sh tests/run.sh
+  BUILD='$(BUILD)' CC='$(CC)' CXX='$(CXX)' CUDA_INC='$(CUDA_INC)' \
+  $(if $(GPU),,FA3PTX_LIBCUDA=$(EMULATED)) sh tests/run.sh
 ## demo        forward and backward on a small and a larger case, with errors and times
 demo:
 	@$(MAKE) --no-print-directory setup
