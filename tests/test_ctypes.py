@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """test_ctypes.py - the C ABI from Python's ctypes: forward and backward, bad input in words.
 
-The inputs have answers that can be written down; see abi_c.c.  FA3PTX_LIBRARY: path of libfa3ptx.so.
+The inputs have answers that can be written down; see abi_c.c.  The environment variable
+FA3PTX_LIBRARY holds the path of libfa3ptx.so.
 """
 import ctypes as C
 import math
