@@ -191,7 +191,7 @@ DEVICE_CASE("scores far from zero and a query tile with one row: finite gradient
       }
 }
 
-// Half of a group's heads have dO = 32768, half -32768: sums kept in fp16 would overflow on the way.
+// Half of a group has dO = 32768, half -32768: sums kept in fp16 would overflow on the way.
 DEVICE_CASE("gradients that cancel over a group of heads", Case::any_device, 120) {
   for (int head_dim : {64, 128, 256}) {
     const int s = pick(1024, 65);
