@@ -106,13 +106,14 @@ void add_long(std::vector<Test> &tests, const Row &row, const Problem &base) {
     tests.push_back({with_lengths(base, 4096, 4096), {}, Case::real_gpu});
     return;
   }
-  for (int s : {8192, 16381, 131072})
-    for (Fill fill : {Fill::normal, Fill::hot_keys}) {
-      Test test{with_lengths(base, s, s), {}, Case::real_gpu};
-      test.problem.fill = fill;
-      test.options.rows = some_rows(test.problem);
-      tests.push_back(test);
-    }
+  const std::pair<int, Fill> longs[] = {
+      {8192, Fill::normal}, {16381, Fill::hot_keys}, {131072, Fill::hot_keys}};
+  for (const auto &[s, fill] : longs) {
+    Test test{with_lengths(base, s, s), {}, Case::real_gpu};
+    test.problem.fill = fill;
+    test.options.rows = some_rows(test.problem);
+    tests.push_back(test);
+  }
   Test many{with_lengths(with_heads(base, 1100, 60, 60), 5, 9), {}, Case::real_gpu};
   many.problem.layout = Layout::broadcast; // 66,000 pairs of batch and head
   many.options.rows = some_rows(many.problem);

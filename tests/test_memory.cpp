@@ -312,6 +312,22 @@ DEVICE_CASE("a backward workspace one byte too small is refused") {
   CHECK(run.error.find("workspace") != std::string::npos);
 }
 
+TEST_CASE("FP8 is refused by name where no kernel takes it") {
+  Problem p = shape(1, 64, 2, 2, 64);
+  p.dtype = FA3PTX_E4M3;
+  fa3ptx_forward_args args = shape_args(p);
+  args.o.dtype = FA3PTX_BF16;
+  size_t bytes = 0;
+  const fa3ptx_status status = fa3ptx_forward_workspace_size(&args, &bytes);
+  if (status != FA3PTX_OK) {
+    CHECK(status == FA3PTX_ERROR_UNSUPPORTED);
+    CHECK(std::string(fa3ptx_last_error()).find("E4M3") != std::string::npos);
+  }
+  const fa3ptx_backward_args gradients = backward_shape_args(p);
+  CHECK(fa3ptx_backward_workspace_size(&gradients, &bytes) == FA3PTX_ERROR_INVALID_ARGUMENT);
+  CHECK(std::string(fa3ptx_last_error()).find("q.dtype") != std::string::npos);
+}
+
 DEVICE_CASE("without keys K and V may be null pointers") {
   Call call(shape(1, 64, 4, 4, 64));
   call.args.seqlen_k = 0;
