@@ -111,11 +111,10 @@ void run_in_workers(const std::vector<const Case *> &list, const char *program, 
     if (result.verdict == CaseResult::passed) ++passed;
     if (result.verdict == CaseResult::skipped) ++skipped, ++reasons[result.text];
     if (result.verdict != CaseResult::failed) return;
-    // Where much is broken, the first failures tell the story.
-    const char *text = ++failed <= 10 ? result.text.c_str() : "";
-    std::printf("FAILED: %s (%.1f s)\n%s  repeat it: %s --seed=%llu '--case==%s'\n\n",
-                c.name.c_str(), result.seconds, text, program,
-                static_cast<unsigned long long>(base_seed()), c.name.c_str());
+    std::printf("FAILED: %s (%.1f s)\n", c.name.c_str(), result.seconds);
+    if (++failed <= 10) // where much is broken, the first failures tell the story
+      std::printf("%s  repeat it: %s --seed=%llu '--case==%s'\n\n", result.text.c_str(), program,
+                  static_cast<unsigned long long>(base_seed()), c.name.c_str());
     std::fflush(stdout);
   });
   for (const auto &[reason, count] : reasons)
