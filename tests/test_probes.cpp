@@ -123,10 +123,11 @@ std::string encode(const Words &v) {
         return true;
       };
       while (i + (n + 1) * length <= v.size() && repeats()) ++n;
-      if (n < 2 || (length == 1 && n < 3)) break;
+      if (n < 2) break;
       token += "+" + std::to_string(int32_t(step)) + "*" + std::to_string(n);
       length *= n;
     }
+    if (length == 2) token = spell(v[i]), length = 1; // no shorter than the two words
     i += length;
     if (line.size() + token.size() > 97) text += line + "\n", line.clear();
     line += " " + token;
