@@ -58,7 +58,6 @@ void initWarp(Cta &cta, Warp &w) {
   w.frags.push_back(Frag{0, w.live, false, {}});
   w.actor = cta.cluster->newActor({ActorInfo::WarpActor, &cta, w.id});
   w.regsPerThread = p.regsPerThread;
-  w.wgBusy.assign(p.wgmmaRegs.size(), 0);
   w.wgTouched.assign(p.wgmmaRegs.size(), 1);  // before the first wgmma.fence nothing is ordered
   w.wgBusyGroup.assign(p.wgmmaRegs.size(), 0);
   w.wgShape.assign(p.wgmmaRegs.size(), 0);
@@ -97,6 +96,7 @@ void initCta(Cluster &c, Cta &cta) {
   cta.warpgroups.resize((g.warpsPerCta + 3) / 4);
   for (size_t i = 0; i < cta.warpgroups.size(); ++i) {
     Warpgroup &wg = cta.warpgroups[i];
+    wg.index = u32(i);
     for (size_t k = 0; k < 4; ++k)
       wg.warps[k] = i * 4 + k < cta.warps.size() ? &cta.warps[i * 4 + k] : nullptr;
     if (p.usesWgmma) wg.actor = c.newActor({ActorInfo::WgmmaActor, &cta, u32(i)});

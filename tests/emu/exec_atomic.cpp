@@ -69,8 +69,7 @@ Step atomic(Warp &w, const Instr &in, u32 m) {
   laneAddresses(w, in.addr, addr);
   u32 size = u32(bits(in.a.type)) / 8, n = in.vecN;
   FOR_LANES(l, m) {
-    Place at = resolve(w, in, in.addr.space, addr[l], size * n, size * n, Access::Read, int(l));
-    if (at.p) at = resolve(w, in, in.addr.space, addr[l], size * n, size * n, Access::Atomic, int(l));
+    Place at = resolve(w, in, in.addr.space, addr[l], size * n, size * n, Access::Update, int(l));
     if (!at.p) return Step::Abort;
     p[l] = at.p;
   }
@@ -119,7 +118,6 @@ bool decodeAtomic(Decoder &d, Instr &in) {
   in.a.type = t;
   bool rel = d.has("release") || d.has("acq_rel"), acq = d.has("acquire") || d.has("acq_rel");
   in.sel2 = 1 | u32(acq) << 1 | u32(rel) << 2;
-  in.flags |= kMemory;
   in.fn = atomic;
   return true;
 }

@@ -148,6 +148,7 @@ Step inval(Warp &w, const Instr &in, u32 m) {
       finding(w, in, "mbarrier-init", "invalidated while copies are to signal it: " +
                                             describeMbar(b), lane);
     b.valid = false;
+    hzMbarInval(w, in, b);
   });
 }
 

@@ -27,7 +27,7 @@ Space spaceOfGeneric(u64 addr) {
 }
 
 const char *verb(Access a) {
-  return a == Access::Read ? "reads" : a == Access::Write ? "writes" : "updates";
+  return !writes(a) ? "reads" : a == Access::Update ? "updates" : "writes";
 }
 
 Place misaligned(Warp &w, const Instr &in, u64 addr, u32 bytes, u32 align, Access acc, int lane) {
@@ -52,18 +52,18 @@ Place resolveGlobal(Warp &w, const Instr &in, u64 addr, u32 bytes, Access acc, i
                  memory().describe(addr, bytes).c_str(), a->device, w.grid->device), lane);
       return {};
     }
-    if (acc != Access::Read && a->constant) {
+    if (writes(acc) && a->constant) {
       fatal(w, in, "out-of-bounds", "writes to constant memory", lane);
       return {};
     }
     w.grid->lastAlloc = a;
   }
-  if (acc == Access::Read && options().uninitGlobal && !memory().isInit(a, addr, bytes)) {
+  if (reads(acc) && options().uninitGlobal && !memory().isInit(a, addr, bytes)) {
     finding(w, in, "uninitialised",
             strf("reads %s, never written", memory().describe(addr, bytes).c_str()), lane);
     memory().markInit(a, addr, bytes);  // say it once
   }
-  if (acc != Access::Read) memory().markInit(a, addr, bytes);
+  if (writes(acc)) memory().markInit(a, addr, bytes);
   Place p;
   p.p = reinterpret_cast<u8 *>(addr);
   p.alloc = a;
@@ -121,7 +121,7 @@ Place resolve(Warp &w, const Instr &in, Space space, u64 addr, u32 bytes, u32 al
     p.cta = resolveShared(w, in, addr, bytes, align, space == Space::SharedCluster, &p.off, lane);
     if (p.cta) {
       p.p = p.cta->smem.data() + p.off;
-      hzGeneric(w, in, *p.cta, p.off, bytes, lane, acc != Access::Read, acc == Access::Atomic);
+      hzGeneric(w, in, *p.cta, p.off, bytes, lane, acc);
     }
     return p;
   }
@@ -136,7 +136,7 @@ Place resolve(Warp &w, const Instr &in, Space space, u64 addr, u32 bytes, u32 al
     return {};
   }
   if (space == Space::Param) {
-    if (acc != Access::Read) {
+    if (writes(acc)) {
       fatal(w, in, "out-of-bounds", "writes to a kernel parameter", lane);
       return {};
     }
@@ -203,7 +203,8 @@ bool places(Warp &w, const Instr &in, u32 m, u32 bytes, Access acc, u8 **p) {
 
 template <class T> Step load(Warp &w, const Instr &in, u32 m) {
   u8 *p[kLanes];
-  if (!places(w, in, m, u32(sizeof(T)) * in.vecN, Access::Read, p)) return Step::Abort;
+  Access acc = in.sel ? Access::AtomicRead : Access::Read;
+  if (!places(w, in, m, u32(sizeof(T)) * in.vecN, acc, p)) return Step::Abort;
   if (in.vecN == 1) {
     loadLanes<T>(w, in, m, p, 0, in.d);
   } else {
@@ -215,8 +216,8 @@ template <class T> Step load(Warp &w, const Instr &in, u32 m) {
 }
 template <class T> Step store(Warp &w, const Instr &in, u32 m) {
   u8 *p[kLanes];
-  if (!places(w, in, m, u32(sizeof(T)) * in.vecN, in.sel ? Access::Atomic : Access::Write, p))
-    return Step::Abort;
+  Access acc = in.sel ? Access::AtomicWrite : Access::Write;
+  if (!places(w, in, m, u32(sizeof(T)) * in.vecN, acc, p)) return Step::Abort;
   if (in.vecN == 1) {
     storeLanes<T>(w, in, m, p, 0, in.d);
   } else {
@@ -331,7 +332,6 @@ bool decodeMemory(Decoder &d, Instr &in) {
   }
   bool param = isLoad && in.addr.space == Space::Param && !in.addr.base.present();
   in.fn = isLoad ? pickLoad(t, param) : pickStore(t);
-  in.flags |= kMemory;
   return true;
 }
 

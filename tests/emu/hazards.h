@@ -5,9 +5,9 @@
 namespace emu {
 
 // --- accesses ---------------------------------------------------------------------------------
-// Ordinary (generic proxy) access by one lane. `off` excludes kSharedBase.
-void hzGeneric(Warp &w, const Instr &in, Cta &target, u32 off, u32 bytes, int lane, bool write,
-               bool atomic = false);
+// Ordinary (generic proxy) access by one lane, or by several (-1). `off` excludes kSharedBase.
+enum class Access : u8;
+void hzGeneric(Warp &w, const Instr &in, Cta &target, u32 off, u32 bytes, int lane, Access acc);
 // Write by the async proxy that reports to an mbarrier (or another actor).
 void hzAsyncWrite(Warp &issuer, const Instr &in, int lane, Cta &target, u32 off, u32 bytes,
                   int actor, u32 epoch);
@@ -17,6 +17,7 @@ void hzAsyncRead(Warp *const *who, int numWho, const Instr &in, int lane, Cta &t
 // cp.async: an asynchronous write of the generic proxy.
 void hzCpAsyncWrite(Warp &issuer, const Instr &in, int lane, Cta &target, u32 off, u32 bytes);
 void hzMbarWord(Warp &w, const Instr &in, Mbar &m);          // init: claims the 8 bytes
+void hzMbarInval(Warp &w, const Instr &in, Mbar &m);         // the 8 bytes are ordinary again
 void hzMbarUse(Warp &w, const Instr &in, Mbar &m, bool async);
 
 // --- synchronisation --------------------------------------------------------------------------

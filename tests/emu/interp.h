@@ -35,7 +35,9 @@ struct Place {
   u32 off = 0;
   Allocation *alloc = nullptr;
 };
-enum class Access : u8 { Read, Write, Atomic };
+enum class Access : u8 { Read, Write, AtomicRead, AtomicWrite, Update };
+inline bool writes(Access a) { return a != Access::Read && a != Access::AtomicRead; }
+inline bool reads(Access a) { return !writes(a) || a == Access::Update; }
 Place resolve(Warp &w, const Instr &in, Space space, u64 addr, u32 bytes, u32 align, Access acc,
               int lane);
 // Shared memory only: which CTA and offset; null after a finding.
@@ -56,7 +58,6 @@ u64 tick();
 Rng &rng();
 int asyncMode();                     // 0 eager, 1 lazy, 2 random, of the current launch
 void completeWgmma(Warpgroup &wg, u64 upToSerial);   // executes queued wgmmas
-void completeAsync(Cluster &c, AsyncOp &op, bool readOnly);
 
 inline Step block(Warp &w, WaitKind kind, u32 id, u64 gen, Mbar *m = nullptr, u32 need = 0) {
   Frag &f = w.frags[size_t(w.cur)];

@@ -49,9 +49,8 @@ struct Frag {
 };
 
 // ---- asynchronous work --------------------------------------------------------------------------
-// A bulk copy or reduction. `read` moves its source into `data`, `write` delivers and signals.
+// A bulk copy or reduction. `read` moves its source into `data`, `write` delivers it and signals.
 struct AsyncOp {
-  int kind = 0;                 // async_copy.h
   Warp *issuer = nullptr;
   const Instr *instr = nullptr;
   bool readDone = false, done = false;
@@ -59,14 +58,17 @@ struct AsyncOp {
   std::vector<u8> data;
   u32 delay = 0;                // scheduler ticks until it may complete (random mode)
 };
+using AsyncPtr = std::shared_ptr<AsyncOp>;
+using BulkGroup = std::vector<AsyncPtr>;
 
-struct BulkGroup {
-  std::vector<std::shared_ptr<AsyncOp>> ops;
-};
-
-struct CpAsyncCopy { u64 src; u8 *dst; u32 bytes, srcBytes; };
-struct CpAsyncGroup {
-  std::vector<CpAsyncCopy> copies;
+// cp.async of one warp: completes in order; an item is copies, or an arrival on an mbarrier.
+struct CpItem {
+  struct Copy { u64 from; u8 *to; u32 bytes, fromBytes; };
+  std::vector<Copy> copies;
+  Mbar *arrive = nullptr;
+  u32 arrivals = 0;
+  u32 group = 0, epoch = 0;
+  const Instr *instr = nullptr;
 };
 
 // One wgmma of one warpgroup, assembled from the four warps' issues.
@@ -75,13 +77,16 @@ struct WgmmaOp {
   u32 issued = 0;               // warps (bits) that have issued it
   u64 descA = 0, descB = 0;
   bool scaleD = true;
+  u32 group = 0;                // of the first issuer; the others' must agree
+  std::vector<u64> seen;        // distinct shadow cells of B, checked against each issuer's clock
 };
 
 struct Warpgroup {
   int actor = -1;
+  u32 index = 0;
   Warp *warps[4] = {};
-  std::deque<WgmmaOp> queue;    // issued, not executed
-  u64 headSerial = 0;           // serial of queue.front()
+  std::deque<WgmmaOp> queue;    // issued by somebody, not executed
+  u64 headSerial = 0;           // serial number of queue.front()
 };
 
 // ---- warps --------------------------------------------------------------------------------------
@@ -115,31 +120,32 @@ struct Warp {
   int actor = 0;
   u32 epoch = 1;
   VClock clock;
-  u32 unfencedLanes = 0;         // lanes with shared accesses since their last proxy fence
-  bool mbarInitUnfenced = false;
+  VClock fenceClock, acquirePending;  // around fence.acq_rel: see syncStore and syncLoad
+  bool fenced = false;
+  const Instr *writeInstr = nullptr;  // the last write event made, to be reused within an epoch
+  u32 writeEpoch = 0, writeEvent = 0;
 
   // wgmma
   u64 wgIssued = 0;              // wgmmas issued by this warp, ever
-  u32 wgGroup = 0;               // groups committed so far
-  std::deque<u64> wgGroupEnd;    // per uncompleted group: serial after its last wgmma
-  u32 wgGroupsDone = 0;
-  bool wgUncommitted = false;
-  bool wgFenced = false;
-  std::vector<u8> wgBusy, wgTouched;  // per wgmma register slot
+  std::vector<u64> wgGroupEnd;   // per committed group: serial after its last wgmma
+  u32 wgGroupsDone = 0;          // groups known to be complete
+  // per wgmma register slot: group + 1 of the last wgmma that uses it (0: none), what that was
+  // (shape of an accumulator, 0: A operand), and whether it was touched since the last wgmma.fence
   std::vector<u32> wgBusyGroup;
   std::vector<u64> wgShape;
+  std::vector<u8> wgTouched;
 
   // cp.async.bulk groups
-  int bulkReadActor = -1;
+  int bulkActor = -1;            // reads of shared memory by this warp's bulk stores
   BulkGroup bulkOpen;
   std::deque<BulkGroup> bulkGroups;
-  u32 bulkCommitted = 0, bulkReadSeen = 0, bulkDoneSeen = 0;
+  u32 bulkCommitted = 0;
 
   // cp.async
   int cpActor = -1;
-  CpAsyncGroup cpOpen;
-  std::deque<CpAsyncGroup> cpGroups;
-  u32 cpCommitted = 0, cpSeen = 0;
+  std::deque<CpItem> cpQueue;
+  u32 cpCommitted = 0, cpEpoch = 1;
+  std::vector<u32> cpGroupEpoch; // last epoch of each committed group
 
   u32 carry = 0;                 // CC.CF, one bit per lane
   u32 regsPerThread = 0;
@@ -190,7 +196,9 @@ struct Mbar {
 
 // ---- shared-memory shadow -----------------------------------------------------------------------
 // One cell per 4 bytes. w = write event << 5 | lane; r = read set << 6 | several lanes << 5 | lane.
-struct Cell { u32 w = 0, r = 0; };
+struct Cell {
+  u32 w = 0, r = 0;
+};
 
 struct Cta {
   Cluster *cluster = nullptr;
@@ -220,29 +228,39 @@ struct ActorInfo {
 };
 
 struct WriteEvent {
-  int actor;
-  u32 epoch;
-  const Instr *instr;
-  Warp *warp;
-  u8 proxyAsync, partial, isMbar;
+  int actor = -1;
+  u32 epoch = 0;
+  const Instr *instr = nullptr;
+  bool async = false;     // by the async proxy
+  bool anyLane = false;   // not the work of one known lane
+  bool partial = false;   // less than the 4 bytes of a cell
+  bool atomic = false;
+  bool isMbar = false;
 };
 
-struct ReadEntry { int actor; u32 epoch; const Instr *instr; u8 proxyAsync; };
-using ReadSet = std::vector<ReadEntry>;
+struct ReadEntry {
+  int actor;
+  u32 epoch, lanes;       // the last entry's lanes are in the cell
+  const Instr *instr;
+  bool async, atomic;
+};
+using ReadSet = std::vector<ReadEntry>;  // at most one entry per actor; the last reader is last
 
 struct Cluster {
   Grid *grid = nullptr;
   u64 index = 0;                 // linear cluster number in the grid
   std::vector<std::unique_ptr<Cta>> ctas;
   std::vector<ActorInfo> actors;
-  std::vector<std::shared_ptr<AsyncOp>> pending;
+  std::vector<AsyncPtr> pending;      // issued, not complete
   u32 barArrived = 0;            // cluster barrier: warps
   u64 barGeneration = 0;
   VClock barClock, barReleased;
   u32 warpsLeft = 0;
   std::vector<WriteEvent> writes;       // [0] = never written
   std::vector<ReadSet> readSets;        // [0] = nobody
-  std::unordered_map<u64, u32> readMemo;
+  std::unordered_map<u64, std::vector<u32>> readIndex;  // hash of contents -> candidates
+  struct { u32 from = ~0u, to = 0; ReadEntry now = {-1, 0, 0, nullptr, false, false}; } lastRead;
+  std::unordered_map<u64, VClock> syncVars;   // flags: what a release store has published
   u64 progress = 0;              // counts everything that changes what others can see
   int newActor(ActorInfo a) {
     actors.push_back(a);

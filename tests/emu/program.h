@@ -43,7 +43,7 @@ enum InstrFlags : u32 {
   kTracksInit = 8,     // writes a register whose initialisation is tracked at run time
   kNotable = 16,       // goes into the warp's list of last events
   kRunsInactive = 32,  // handler wants to be called even if no lane passes the guard
-  kMemory = 64
+  kOwnUninitCheck = 64 // the handler checks its accumulators itself
 };
 
 struct Instr {

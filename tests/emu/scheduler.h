@@ -17,6 +17,5 @@ bool asyncForceOne(Cluster &c);                              // complete somethi
 void wgmmaTick(Cluster &c);
 bool waitReady(Warp &w, Frag &f);                            // waits.cpp: may it go on?
 std::string describeWait(const Warp &w, const Frag &f);
-void asyncCheckClusterEnd(Cluster &c);
 
 }  // namespace emu

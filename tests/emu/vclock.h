@@ -17,7 +17,8 @@ struct Known {
   u32 all = 0;        // accesses of every lane up to this epoch
   u32 some = 0;       // accesses of the lanes below up to this epoch (a lone lane has arrived)
   u32 lanes = 0;
-  u32 proxied = 0;    // up to here a fence.proxy.async was executed by the accessing warp
+  u32 proxied = 0;    // up to here every lane has executed fence.proxy.async after its accesses
+  u32 proxiedSome = 0, proxiedLanes = 0;  // the same for the lanes of a mask
   u32 executed = 0;   // has executed up to here (relaxed arrivals count, memory or not)
 };
 
@@ -45,6 +46,8 @@ class VClock {
     a->lanes |= b.lanes;
     a->some = std::max(a->some, b.some);
     a->proxied = std::max(a->proxied, b.proxied);
+    a->proxiedSome = std::max(a->proxiedSome, b.proxiedSome);
+    a->proxiedLanes |= b.proxiedLanes;
     a->executed = std::max(a->executed, b.executed);
   }
 

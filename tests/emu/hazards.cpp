@@ -1,0 +1,482 @@
+// hazards.cpp - see hazards.h. The rules, for a cell of shared memory and an access to it:
+//
+//   race          the last write, and for a write also every read since, must happen before it
+//   proxy-fence   if one of the two is ordinary and the other asynchronous (wgmma, bulk copies),
+//                 the ordinary one must have been followed by fence.proxy.async in its own thread
+//   uninitialised a read needs a write before it
+//
+// Within a warp, different lanes are ordered by bar.warp.sync (or a wider barrier) only.
+#include "hazards.h"
+
+#include "hazards_wgmma.h"
+#include "interp.h"
+#include "mbarrier.h"
+
+namespace emu {
+namespace {
+
+constexpr u32 kAnyLane = 32;
+
+bool happensBefore(const VClock &c, int actor, u32 epoch, u32 lanes) {
+  Known k = c.get(actor);
+  return epoch <= k.all || (epoch <= k.some && lanes && (lanes & ~k.lanes) == 0);
+}
+bool proxyFenced(const VClock &c, int actor, u32 epoch, u32 lanes) {
+  Known k = c.get(actor);
+  return epoch <= k.proxied ||
+         (epoch <= k.proxiedSome && lanes && (lanes & ~k.proxiedLanes) == 0);
+}
+
+// One access, as the checks see it.
+struct Touch {
+  Warp &w;
+  const Instr &in;
+  Cta &cta;
+  int lane;        // -1: several
+  bool async;      // by the async proxy
+  bool write, atomic, partial;
+  u32 off;
+};
+
+// Does an earlier access (actor, epoch, lanes) come before this one?
+bool ordered(const Touch &a, int actor, u32 epoch, u32 lanes) {
+  if (actor == a.w.actor && a.lane >= 0 && lanes == 1u << a.lane) return true;  // program order
+  return happensBefore(a.w.clock, actor, epoch, lanes);
+}
+
+std::string bytesAt(const Touch &a) {
+  std::string s = strf("shared-memory offset %u", a.off & ~3u);
+  if (&a.cta != a.w.cta) s += strf(" of CTA rank %u", a.cta.rank);
+  return s;
+}
+
+Step complain(const Touch &a, const char *code, const char *verb, int actor, const Instr *other,
+              const char *why) {
+  return finding(a.w, a.in, code,
+                 strf("%s %s, %s by %s at %s, %s",
+                      a.write ? (a.async ? "the copy overwrites" : "writes")
+                              : (a.async ? "the async proxy reads" : "reads"),
+                      bytesAt(a).c_str(), verb,
+                      describeActor(*a.w.cta->cluster, actor).c_str(),
+                      other ? a.w.prog->where(*other).c_str() : "?", why), a.lane);
+}
+
+void checkAgainstWrite(const Touch &a, u32 packed) {
+  Cluster &c = *a.w.cta->cluster;
+  const WriteEvent &e = c.writes[packed >> 5];
+  u32 lanes = e.anyLane || e.async ? kAllLanes : 1u << (packed & 31);
+  if (e.isMbar && !a.atomic) {
+    finding(a.w, a.in, "mbarrier-init", "ordinary access to a live mbarrier, " + bytesAt(a),
+            a.lane);
+    return;
+  }
+  if (e.atomic && a.atomic) return;
+  if (e.partial && a.partial && a.write) return;  // neighbours in one word
+  if (!ordered(a, e.actor, e.epoch, lanes)) {
+    complain(a, "race", "written", e.actor, e.instr,
+             e.async ? "whose completion was not waited for" : "and nothing orders the two");
+  } else if (a.async && !e.async && !proxyFenced(a.w.clock, e.actor, e.epoch, lanes)) {
+    complain(a, "proxy-fence", "written", e.actor, e.instr,
+             "without a fence.proxy.async of the writer after it");
+  }
+}
+
+void checkAgainstReads(const Touch &a, u32 packed) {
+  Cluster &c = *a.w.cta->cluster;
+  const ReadSet &set = c.readSets[packed >> 6];
+  u32 cellLanes = packed & 32 ? kAllLanes : 1u << (packed & 31);
+  for (size_t i = 0; i < set.size(); ++i) {
+    const ReadEntry &e = set[i];
+    if (e.atomic && a.atomic) continue;
+    u32 lanes = e.async ? kAllLanes : i + 1 == set.size() ? cellLanes : e.lanes;
+    if (!ordered(a, e.actor, e.epoch, lanes)) {
+      complain(a, "race", "still being read", e.actor, e.instr,
+               e.async ? "whose completion was not waited for" : "and nothing orders the two");
+    } else if (a.async && !e.async && options().warProxy &&
+               !proxyFenced(a.w.clock, e.actor, e.epoch, lanes)) {
+      complain(a, "proxy-fence", "read", e.actor, e.instr,
+               "without a fence.proxy.async of the reader after it");
+    }
+  }
+}
+
+// ---- events and read sets -------------------------------------------------------------------------
+u32 newWrite(Cluster &c, const WriteEvent &e) {
+  c.writes.push_back(e);
+  return u32(c.writes.size() - 1);
+}
+
+u64 hashSet(const ReadSet &s) {
+  u64 h = 1469598103934665603ull;
+  for (const ReadEntry &e : s)
+    for (u64 v : {u64(e.actor), u64(e.epoch), u64(e.lanes)}) h = (h ^ v) * 1099511628211ull;
+  return h;
+}
+bool sameSet(const ReadSet &a, const ReadSet &b) {
+  if (a.size() != b.size()) return false;
+  for (size_t i = 0; i < a.size(); ++i)
+    if (a[i].actor != b[i].actor || a[i].epoch != b[i].epoch || a[i].lanes != b[i].lanes ||
+        a[i].instr != b[i].instr)
+      return false;
+  return true;
+}
+u32 intern(Cluster &c, const ReadSet &s) {
+  std::vector<u32> &bucket = c.readIndex[hashSet(s)];
+  for (u32 i : bucket)
+    if (sameSet(c.readSets[i], s)) return i;
+  c.readSets.push_back(s);
+  bucket.push_back(u32(c.readSets.size() - 1));
+  return bucket.back();
+}
+
+// The cell's read field after another read. `now.lanes` is a lane number here, or kAnyLane.
+// `synced`: up to this epoch the reading warp's lanes are in order.
+u32 addReader(Cluster &c, u32 packed, const ReadEntry &now, u32 synced = ~0u) {
+  auto &memo = c.lastRead;
+  if (memo.from == packed && memo.now.actor == now.actor && memo.now.epoch == now.epoch &&
+      memo.now.instr == now.instr && memo.now.lanes == now.lanes)
+    return memo.to;
+  ReadSet s = c.readSets[packed >> 6];
+  u32 lane = now.lanes, oldLane = packed & 63;
+  // Older entries remember lane 0 (who often acts for the warp) or "several".
+  if (!s.empty()) s.back().lanes = oldLane == 0 ? 1 : kAllLanes;
+  for (size_t i = 0; i < s.size(); ++i) {
+    if (s[i].actor != now.actor) continue;
+    bool last = i + 1 == s.size();
+    u32 before = last ? oldLane : s[i].lanes == 1 ? 0 : kAnyLane;
+    if (before != lane && s[i].epoch > synced) lane = kAnyLane;
+    s.erase(s.begin() + long(i));
+    break;
+  }
+  s.push_back(now);
+  s.back().lanes = 0;
+  memo.from = packed;
+  memo.now = now;
+  memo.to = intern(c, s) << 6 | lane;
+  return memo.to;
+}
+
+u32 genericWrite(Warp &w, const Instr &in, const WriteEvent &proto) {
+  if (w.writeInstr == &in && w.writeEpoch == w.epoch) return w.writeEvent;
+  w.writeInstr = &in;
+  w.writeEpoch = w.epoch;
+  w.writeEvent = newWrite(*w.cta->cluster, proto);
+  return w.writeEvent;
+}
+
+void reportUninit(const Touch &a) {
+  if (options().uninitShared)
+    finding(a.w, a.in, "uninitialised", "reads " + bytesAt(a) + ", never written", a.lane);
+}
+
+}  // namespace
+
+// ---- accesses ---------------------------------------------------------------------------------------
+void hzGeneric(Warp &w, const Instr &in, Cta &target, u32 off, u32 bytes, int lane, Access acc) {
+  if (!options().races) return;
+  Cluster &c = *w.cta->cluster;
+  bool write = writes(acc), atomic = acc != Access::Read && acc != Access::Write;
+  Touch a{w, in, target, lane, false, write, atomic, bytes < 4, off};
+  u32 synced = w.clock.get(w.actor).all;
+  for (u32 i = off / 4; i <= (off + bytes - 1) / 4; ++i) {
+    Cell &cell = target.shadow[i];
+    a.off = i * 4;
+    if (cell.w) checkAgainstWrite(a, cell.w);
+    else if (reads(acc)) reportUninit(a);
+    if (!write) {
+      u32 who = lane < 0 ? kAnyLane : u32(lane);
+      cell.r = addReader(c, cell.r, {w.actor, w.epoch, who, &in, false, atomic}, synced);
+      continue;
+    }
+    if (cell.r) {
+      checkAgainstReads(a, cell.r);
+      cell.r = 0;
+    }
+    WriteEvent e;
+    e.actor = w.actor;
+    e.epoch = w.epoch;
+    e.instr = &in;
+    e.anyLane = lane < 0;
+    e.partial = bytes < 4;
+    e.atomic = atomic;
+    cell.w = genericWrite(w, in, e) << 5 | (lane < 0 ? 0 : u32(lane));
+  }
+}
+
+void hzAsyncWrite(Warp &issuer, const Instr &in, int lane, Cta &target, u32 off, u32 bytes,
+                  int actor, u32 epoch) {
+  if (!options().races) return;
+  Cluster &c = *issuer.cta->cluster;
+  Touch a{issuer, in, target, lane, true, true, false, false, off};
+  WriteEvent e;
+  e.actor = actor;
+  e.epoch = epoch;
+  e.instr = &in;
+  e.async = true;
+  u32 event = newWrite(c, e) << 5;
+  u32 okW = 0, okR = 0;  // the last values found in order
+  for (u32 i = off / 4; i < (off + bytes + 3) / 4; ++i) {
+    Cell &cell = target.shadow[i];
+    a.off = i * 4;
+    if (cell.w && cell.w != okW) {
+      checkAgainstWrite(a, cell.w);
+      okW = cell.w;
+    }
+    if (cell.r && cell.r != okR) {
+      checkAgainstReads(a, cell.r);
+      okR = cell.r;
+    }
+    cell.w = event;
+    cell.r = 0;
+  }
+}
+
+void hzAsyncRead(Warp *const *who, int numWho, const Instr &in, int lane, Cta &target, u32 off,
+                 u32 bytes, int actor, u32 epoch) {
+  if (!options().races) return;
+  Cluster &c = *who[0]->cta->cluster;
+  u32 ok = 0;
+  bool saidUninit = false;
+  for (u32 i = off / 4; i < (off + bytes + 3) / 4; ++i) {
+    Cell &cell = target.shadow[i];
+    for (int k = 0; k < numWho; ++k) {
+      Touch a{*who[k], in, target, lane, true, false, false, false, i * 4};
+      if (!cell.w && !saidUninit) {
+        reportUninit(a);
+        saidUninit = true;
+      } else if (cell.w && cell.w != ok) {
+        checkAgainstWrite(a, cell.w);
+      }
+    }
+    ok = cell.w;
+    cell.r = addReader(c, cell.r, {actor, epoch, kAnyLane, &in, true, false});
+  }
+}
+
+void hzScan(Cta &cta, u32 off, int actor, u32 epoch, const Instr &in, std::vector<u64> *seen) {
+  if (!options().races) return;
+  Cluster &c = *cta.cluster;
+  for (u32 i = off / 4; i < off / 4 + 4; ++i) {
+    Cell &cell = cta.shadow[i];
+    u64 key = u64(cell.w) << 32 | i * 4;
+    bool known = false;
+    for (u64 s : *seen) known |= (s >> 32) == cell.w;
+    if (!known) seen->push_back(key);
+    cell.r = addReader(c, cell.r, {actor, epoch, kAnyLane, &in, true, false});
+  }
+}
+
+Step hzCheckSeen(Warp &w, const Instr &in, const std::vector<u64> &seen) {
+  for (u64 s : seen) {
+    Touch a{w, in, *w.cta, -1, true, false, false, false, u32(s)};
+    if (s >> 32) checkAgainstWrite(a, u32(s >> 32));
+    else reportUninit(a);
+  }
+  return w.grid->aborted ? Step::Abort : Step::Next;
+}
+
+void hzCpAsyncWrite(Warp &w, const Instr &in, int lane, Cta &target, u32 off, u32 bytes) {
+  if (!options().races) return;
+  Cluster &c = *w.cta->cluster;
+  Touch a{w, in, target, lane, false, true, false, false, off};
+  WriteEvent e;
+  e.actor = w.cpActor;
+  e.epoch = w.cpEpoch;
+  e.instr = &in;
+  e.anyLane = true;
+  bool reuse = w.writeInstr == &in && w.writeEpoch == w.cpEpoch;
+  u32 event = reuse ? w.writeEvent : newWrite(c, e);
+  w.writeInstr = &in;
+  w.writeEpoch = w.cpEpoch;
+  w.writeEvent = event;
+  for (u32 i = off / 4; i < (off + bytes + 3) / 4; ++i) {
+    Cell &cell = target.shadow[i];
+    a.off = i * 4;
+    if (cell.w) checkAgainstWrite(a, cell.w);
+    if (cell.r) checkAgainstReads(a, cell.r);
+    cell.w = event << 5;
+    cell.r = 0;
+  }
+}
+
+void hzMbarWord(Warp &w, const Instr &in, Mbar &m) {
+  if (!options().races) return;
+  WriteEvent e;
+  e.actor = w.actor;
+  e.epoch = w.epoch;
+  e.instr = &in;
+  e.isMbar = true;
+  u32 event = newWrite(*w.cta->cluster, e);
+  Touch a{w, in, *m.cta, -1, false, true, true, false, m.offset};
+  for (u32 i = m.offset / 4; i < m.offset / 4 + 2; ++i) {
+    Cell &cell = m.cta->shadow[i];
+    if (cell.w) checkAgainstWrite(a, cell.w);
+    if (cell.r) checkAgainstReads(a, cell.r);
+    cell.w = event << 5;
+    cell.r = 0;
+  }
+}
+
+void hzMbarInval(Warp &w, const Instr &in, Mbar &m) {
+  if (!options().races) return;
+  WriteEvent e;
+  e.actor = w.actor;
+  e.epoch = w.epoch;
+  e.instr = &in;
+  u32 event = newWrite(*w.cta->cluster, e);
+  for (u32 i = m.offset / 4; i < m.offset / 4 + 2; ++i) m.cta->shadow[i].w = event << 5;
+}
+
+void hzMbarUse(Warp &w, const Instr &in, Mbar &m, bool async) {
+  if (!options().races) return;
+  bool remote = m.cta != w.cta;
+  if ((async || remote) && !m.fenced) {
+    m.fenced = true;  // say it once
+    finding(w, in, "mbarrier-init",
+            strf("%s uses an mbarrier that was initialised at %s without fence.mbarrier_init (or a "
+                 "proxy fence) after it", remote ? "a peer CTA" : "the async proxy",
+                 w.prog->where(*m.initInstr).c_str()));
+  }
+  if (m.initWarp == &w) return;
+  Known k = w.clock.get(m.initWarp->actor);
+  bool known = m.initEpoch <= k.all || m.initEpoch <= k.some ||
+               (m.fenced && m.initEpoch <= k.executed);
+  if (known) return;
+  finding(w, in, "mbarrier-init",
+          strf("uses the mbarrier at shared offset %u, initialised by warp %u at %s; nothing orders "
+               "the two", m.offset, m.initWarp->id, w.prog->where(*m.initInstr).c_str()));
+}
+
+// ---- synchronisation --------------------------------------------------------------------------------
+void hzRelease(Warp &w, u32 lanes, VClock *into) {
+  into->join(w.clock);
+  Known &k = into->at(w.actor);
+  if (lanes == w.live) {
+    k.all = w.epoch;
+  } else {
+    k.some = w.epoch;
+    k.lanes |= lanes;
+  }
+  k.executed = w.epoch++;
+}
+void hzReleaseRelaxed(Warp &w, VClock *into) {
+  into->joinExecuted(w.clock);
+  into->at(w.actor).executed = w.epoch++;
+}
+void hzAcquire(Warp &w, const VClock &from) { w.clock.join(from); }
+
+void hzWarpSync(Warp &w, u32 lanes) {
+  if (lanes != w.live) return;
+  Known &k = w.clock.at(w.actor);
+  k.all = k.executed = w.epoch++;
+}
+
+void hzProxyFence(Warp &w, u32 lanes) {
+  Known &k = w.clock.at(w.actor);
+  if (lanes == w.live) {
+    k.proxied = w.epoch++;
+  } else {
+    k.proxiedSome = w.epoch++;
+    k.proxiedLanes |= lanes;
+  }
+  // cp.async writes have no thread that could fence before they are complete: whoever knows them
+  // complete may.
+  Cluster &c = *w.cta->cluster;
+  for (size_t i = 0; i < w.clock.size(); ++i)
+    if (c.actors[i].kind == ActorInfo::CpAsyncActor || options().readerFence) {
+      Known &o = w.clock.at(int(i));
+      o.proxied = std::max(o.proxied, o.all);
+    }
+}
+
+void hzRemoteTouch(Warp &w, Cta &target) {
+  target.remoteTouch.at(w.actor).executed = w.epoch;
+}
+
+// ---- exit -------------------------------------------------------------------------------------------
+void hzWarpExit(Warp &w, const Instr &in) {
+  if (w.grid->aborted) return;
+  if (!w.bulkOpen.empty())
+    finding(w, in, "exit-in-flight", "exits with bulk copies that were never committed");
+  else if (w.bulkActor >= 0 && w.clock.get(w.bulkActor).all < w.bulkCommitted)
+    finding(w, in, "exit-in-flight",
+            strf("exits while bulk copies may still read shared memory (%u groups committed, %u "
+                 "waited for)", w.bulkCommitted, w.clock.get(w.bulkActor).all));
+  if (w.wgIssued && w.wgGroupsDone < w.wgGroupEnd.size())
+    finding(w, in, "exit-in-flight", "exits with wgmma groups that were not waited for");
+  else if (w.wgIssued && (w.wgGroupEnd.empty() || w.wgGroupEnd.back() < w.wgIssued))
+    finding(w, in, "exit-in-flight", "exits with wgmmas that were never committed");
+}
+
+static bool anyKnows(const Cta &cta, int actor, u32 epoch, bool executed) {
+  for (const Warp &w : cta.warps) {
+    Known k = w.clock.get(actor);
+    if ((executed ? k.executed : k.all) >= epoch) return true;
+  }
+  return false;
+}
+
+void hzCtaExit(Warp &w, const Instr &in) {
+  Cta &cta = *w.cta;
+  if (w.grid->aborted || !options().races) return;
+  for (auto &e : cta.mbars) {
+    Mbar &m = *e.second;
+    if (m.lastTxPhase && !anyKnows(cta, m.actor, u32(m.lastTxPhase), false))
+      finding(w, in, "exit-in-flight",
+              "the CTA exits while bulk copies to its shared memory may be in flight: nobody has "
+              "waited for the " + describeMbar(m));
+    else if (m.valid && m.tx != 0 && m.inFlight == 0)
+      finding(w, in, "tx-count", "bytes are left over at exit: " + describeMbar(m));
+  }
+  for (size_t a = 0; a < cta.remoteTouch.size(); ++a) {
+    u32 epoch = cta.remoteTouch.get(int(a)).executed;
+    if (epoch && !anyKnows(cta, int(a), epoch, true))
+      finding(w, in, "cluster-exit",
+              strf("the CTA exits while %s may still access its shared memory: nothing orders the "
+                   "last access before the exit", describeActor(*cta.cluster, int(a)).c_str()));
+  }
+  for (size_t i = 0; i + 1 < cta.warps.size(); ++i)
+    if (i / 4 == (i + 1) / 4 && cta.warps[i].regHistory != cta.warps[i + 1].regHistory) {
+      finding(w, in, "setmaxnreg",
+              strf("warps %zu and %zu of one warpgroup did not execute the same setmaxnreg:%s |%s",
+                   i, i + 1, cta.warps[i].regHistory.c_str(), cta.warps[i + 1].regHistory.c_str()));
+      break;
+    }
+}
+
+// ---- flags in memory --------------------------------------------------------------------------------
+// A release store (or a relaxed one after a fence) publishes the writer's clock at its address; an
+// acquire load (or a relaxed one before a fence) takes it over.
+static bool isAtomic(const Instr &in) { return in.stmt->parts[0] != "ld" && in.stmt->parts[0] != "st"; }
+
+void syncStore(Warp &w, const Instr &in, u32 m, u8 *const *p) {
+  u32 kind = isAtomic(in) ? in.sel2 : in.sel;
+  if (!kind) return;
+  bool release = isAtomic(in) ? kind & 4 : kind & 2;
+  if (!release && !w.fenced) return;
+  VClock mine;
+  if (release) hzRelease(w, m, &mine);
+  else mine = w.fenceClock;
+  FOR_LANES(l, m) w.cta->cluster->syncVars[u64(p[l])].join(mine);
+}
+void syncLoad(Warp &w, const Instr &in, u32 m, u8 *const *p) {
+  u32 kind = isAtomic(in) ? in.sel2 : in.sel;
+  if (!kind) return;
+  auto &vars = w.cta->cluster->syncVars;
+  if (vars.empty()) return;
+  bool acquire = kind & 2;
+  FOR_LANES(l, m) {
+    auto it = vars.find(u64(p[l]));
+    if (it == vars.end()) continue;
+    if (acquire) hzAcquire(w, it->second);
+    w.acquirePending.join(it->second);
+  }
+}
+void syncFence(Warp &w) {
+  hzAcquire(w, w.acquirePending);
+  w.fenceClock.clear();
+  hzRelease(w, w.live, &w.fenceClock);
+  w.fenced = true;
+}
+
+}  // namespace emu

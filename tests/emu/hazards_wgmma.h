@@ -1,0 +1,20 @@
+// hazards_wgmma.h - what may not be done to the registers and operands of a wgmma in flight.
+#pragma once
+#include "hazards.h"
+#include "interp.h"
+
+namespace emu {
+
+// An ordinary instruction names wgmma registers.
+Step checkWgmmaTouch(Warp &w, const Instr &in);
+// A wgmma is about to be issued: fences, uninitialised accumulators; marks its registers in flight.
+Step wgmmaRegisterChecks(Warp &w, const Instr &in, bool scaleD, u32 group, u64 shape);
+// Packed f16 accumulators to floats and back.
+void halfAccumulators(Warp &w, const Instr &in, float *const *d, bool load);
+
+// Shared-memory operands: note the read in the shadow and collect what the cells held before.
+void hzScan(Cta &cta, u32 off, int actor, u32 epoch, const Instr &in, std::vector<u64> *seen);
+// Check the collected cells against the clock of one issuing warp.
+Step hzCheckSeen(Warp &w, const Instr &in, const std::vector<u64> &seen);
+
+}  // namespace emu
