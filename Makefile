@@ -96,8 +96,7 @@ PROGRAMS := $(patsubst tests/%.cpp,%,$(wildcard tests/test_*.cpp)) abi_c
 SUPPORT  := $(filter-out tests/test_% tests/demo.cpp,$(wildcard tests/*.cpp))
 EMULATED := $(BUILD)/emu/libcuda.so.1
 -include $(wildcard tests/*.mk tests/*/*.mk)
-$(BUILD)/tests/%.o $(BUILD)/bench/%.o: CXX_ALL += -Isrc -Itests \
-  -DDOCTEST_CONFIG_TREAT_CHAR_STAR_AS_STRING
+$(BUILD)/tests/%.o $(BUILD)/bench/%.o: CXX_ALL += -Isrc -Itests
 $(BUILD)/tests/%.o: tests/%.cpp
 	@mkdir -p $(@D); echo '  CXX    $<'
 	@$(CXX_ALL) -c $< -o $@
