@@ -106,7 +106,7 @@ TEST_CASE("every planted fault is caught in the forward") {
       {"uncleared workspace", Fault::stale_workspace},
   };
   for (const auto &planted : faults) {
-    INFO(planted.name);
+    INFO(std::string(planted.name));
     Problem p = small(planted.layout, planted.fill);
     if (planted.fault == Fault::swapped_heads) p.heads_kv = 4;
     CHECK_FALSE(verdict(planted.fault, p, {}).empty());

@@ -165,7 +165,7 @@ void compare_with_reference_kernels(RowIndex r, const Problem &p) {
   by_reference.flags |= FA3PTX_FLAG_REFERENCE;
   const Run oracle = run_forward(gpu(), by_reference, values);
   REQUIRE(oracle.status == FA3PTX_OK);
-  const auto same = [&](const char *name, const Dense &got, const Dense &want, double allowed) {
+  const auto same = [&](const std::string &name, const Dense &got, const Dense &want, double allowed) {
     const double limit = 2 * allowed * largest(p.dtype, want);
     size_t wrong = 0;
     for (size_t i = 0; i < want.bits.size(); ++i) {

@@ -56,7 +56,7 @@ struct FarTensor {
 };
 
 void finish(fa3ptx_status status) {
-  INFO(fa3ptx_last_error());
+  INFO(std::string(fa3ptx_last_error()));
   REQUIRE(status == FA3PTX_OK);
   CUDA(cuStreamSynchronize(device().stream));
 }

@@ -30,7 +30,7 @@ DEVICE_CASE("the gradient predicts how the loss changes", Case::any_device, 120)
       return sum;
     };
     const Outputs gradient = backward(p, values, forward(p, values));
-    const auto check = [&](const char *name, Dense Values::*input, const Dense &slope) {
+    const auto check = [&](const std::string &name, Dense Values::*input, const Dense &slope) {
       Values up = values, down = values;
       double predicted = 0;
       for (size_t i = 0; i < slope.bits.size(); ++i) {
