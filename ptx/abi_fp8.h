@@ -1,0 +1,43 @@
+// abi_fp8.h - parameter blocks of the FP8 kernels: numbers only.
+// Read by the PTX (cpp) and by src/plan_fp8.cpp, which proves them against the C++ structs.
+#ifndef FA3PTX_ABI_FP8_H
+#define FA3PTX_ABI_FP8_H
+
+/* ---- forward on E4M3 inputs: fwd_fp8.ptx.  The first part is that of abi_fwd.h: the tile order
+ *      and the epilogue read it. */
+#include "abi_fwd.h"
+#define FP8_Q_SCALE 576    // FP8_SCALE_BYTES each: scale of Q, K, V
+#define FP8_K_SCALE 616
+#define FP8_V_SCALE 656
+#define FP8_OUT_FP16 696   // u32  1: O is fp16; 0: bf16
+#define FP8_HEADS_KV 700   // u32
+#define FP8_PARAMS 704
+
+/* A scale tensor: entry (batch, head, row >> shift), strides in bytes. */
+#define FP8_SCALE_DATA 0   // u64  float*; 0: every scale is 1
+#define FP8_SCALE_BATCH 8  // s64
+#define FP8_SCALE_HEAD 16  // s64
+#define FP8_SCALE_BLOCK 24 // s64
+#define FP8_SCALE_SHIFT 32 // u32  log2 of the rows that share a scale; 31: all of a head's
+#define FP8_SCALE_SPLIT 36 // u32  heads that share an entry
+#define FP8_SCALE_BYTES 40
+
+/* ---- quantisation: quant.ptx ----------------------------------------------------------------- */
+#define QUANT_SRC 0          // u64  bf16/fp16
+#define QUANT_DST 8          // u64  e4m3
+#define QUANT_SCALE 16       // u64  float: scales, dense (batch, heads, blocks)
+#define QUANT_SRC_BATCH 24   // s64  strides in bytes
+#define QUANT_SRC_SEQ 32
+#define QUANT_SRC_HEAD 40
+#define QUANT_DST_BATCH 48
+#define QUANT_DST_SEQ 56
+#define QUANT_DST_HEAD 64
+#define QUANT_SEQLEN 72      // u32
+#define QUANT_HEADS 76       // u32
+#define QUANT_BLOCKS 80      // u32  blocks of a head
+#define QUANT_BLOCK 84       // u32  rows of a block
+#define QUANT_HEAD_DIM 88    // u32
+#define QUANT_SIGN_LO 92     // u32[8]  sign bits of the 256 columns: 1 flips
+#define QUANT_NORM 124       // f32  1/sqrt(head_dim) of the Hadamard transform
+#define QUANT_PARAMS 128
+#endif
