@@ -129,7 +129,8 @@ TEST_CASE("device case" * doctest::skip()) {
   // An emulated driver sees missing fences, races and the like, even where the results are right.
   const auto check_findings = [] {
     const Emulator emulated = emulator();
-    if (emulated.finding_count && emulated.finding_count()) FAIL_CHECK(std::string(emulated.report()));
+    if (emulated.finding_count && emulated.finding_count())
+      FAIL_CHECK("the emulated driver has reported something, see above");
   };
   try {
     current_case->body();
