@@ -27,6 +27,14 @@ struct FMax {
   }
 };
 
+// .NaN: a NaN wins.
+template <class Plain> struct OrNan {
+  template <class T> static EMU_INLINE T f(T a, T b) {
+    T r = Plain::f(a, b);
+    return a != a || b != b ? T(u2f(kNan)) : r;
+  }
+};
+
 template <bool Ftz> EMU_INLINE float in32(float x) { return Ftz ? flush(x) : x; }
 template <bool Ftz, bool Sat> EMU_INLINE float out32(float x) {
   float y = Ftz ? flush(x) : x;
@@ -179,9 +187,10 @@ bool decodeArithmetic(Decoder &d, Instr &in, Ty t) {
     in.fn = wide ? binary64<FDiv>
             : directed ? rounded<binary32<FDiv, false, false>> : pick32<FDiv>(ftz, false);
   } else if (op == "min" || op == "max") {
-    if (d.has("NaN") || d.has("xorsign") || d.count() != 3) d.unknown();
-    bool mn = op == "min";
-    in.fn = wide ? (mn ? binary64<FMin> : binary64<FMax>)
+    if (d.has("xorsign") || d.count() != 3) d.unknown();
+    bool mn = op == "min", nan = d.has("NaN");
+    in.fn = nan ? (mn ? pick32<OrNan<FMin>>(ftz, false) : pick32<OrNan<FMax>>(ftz, false))
+            : wide ? (mn ? binary64<FMin> : binary64<FMax>)
             : mn ? pick32<FMin>(ftz, false) : pick32<FMax>(ftz, false);
   } else if (op == "fma" || op == "mad") {
     if (wide) in.fn = directed ? rounded<fma64> : fma64;

@@ -46,6 +46,11 @@ struct HMax {
     return a != a ? b : b != b ? a : r;
   }
 };
+template <class Plain> struct OrNan {  // .NaN: a NaN wins
+  static EMU_INLINE float f(float a, float b, float c) {
+    return a != a || b != b ? u2f(kNan) : Plain::f(a, b, c);
+  }
+};
 struct HEx2 { static EMU_INLINE float f(float a, float, float) { return exp2Approx(a); } };
 struct HTanh { static EMU_INLINE float f(float a, float, float) { return tanhApprox(a); } };
 
@@ -112,15 +117,16 @@ bool decodeHalf(Decoder &d, Instr &in) {
                       {"mul", 2, pick<HMul>(t)}, {"fma", 3, pick<HFma>(t)},
                       {"min", 2, pick<HMin>(t)}, {"max", 2, pick<HMax>(t)},
                       {"ex2", 1, pick<HEx2>(t)}, {"tanh", 1, pick<HTanh>(t)}};
+  Handler nan = op == "min" ? pick<OrNan<HMin>>(t) : op == "max" ? pick<OrNan<HMax>>(t) : nullptr;
   for (const Row &r : rows) {
     if (op != r.name) continue;
-    if (d.has("NaN") || d.has("xorsign") || d.has("oob")) d.unknown();
+    if (d.has("xorsign") || d.has("oob")) d.unknown();
     in.sel = u32(d.has("sat")) | u32(d.has("relu")) << 1;
     in.d = d.dst(0, t);
     in.a = d.src(1, t);
     if (r.sources > 1) in.b = d.src(2, t);
     if (r.sources > 2) in.c = d.src(3, t);
-    in.fn = r.fn;
+    in.fn = d.has("NaN") ? nan : r.fn;
     return true;
   }
   return false;

@@ -127,7 +127,7 @@ Step init(Warp &w, const Instr &in, u32 m) {
       b->actor = cta->cluster->newActor({ActorInfo::MbarActor, cta, off});
       cta->mbars[off] = std::move(owned);
     }
-    hzMbarWord(w, in, *b);
+    hzMbarWord(w, in, *b, int(l));
     b->valid = true;
     b->count = count;
     b->pending = count;
@@ -148,7 +148,7 @@ Step inval(Warp &w, const Instr &in, u32 m) {
       finding(w, in, "mbarrier-init", "invalidated while copies are to signal it: " +
                                             describeMbar(b), lane);
     b.valid = false;
-    hzMbarInval(w, in, b);
+    hzMbarInval(w, in, b, lane);
   });
 }
 

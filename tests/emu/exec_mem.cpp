@@ -46,7 +46,7 @@ Place resolveGlobal(Warp &w, const Instr &in, u64 addr, u32 bytes, Access acc, i
             strf("%s %s", verb(acc), memory().describe(addr, bytes).c_str()), lane);
       return {};
     }
-    if (!a->host && a->device != w.grid->device) {
+    if (!a->host && a->device >= 0 && a->device != w.grid->device) {
       fatal(w, in, "out-of-bounds",
             strf("%s %s, which lies on device %d while the kernel runs on device %d", verb(acc),
                  memory().describe(addr, bytes).c_str(), a->device, w.grid->device), lane);

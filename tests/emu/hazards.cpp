@@ -299,7 +299,7 @@ void hzCpAsyncWrite(Warp &w, const Instr &in, int lane, Cta &target, u32 off, u3
   }
 }
 
-void hzMbarWord(Warp &w, const Instr &in, Mbar &m) {
+void hzMbarWord(Warp &w, const Instr &in, Mbar &m, int lane) {
   if (!options().races) return;
   WriteEvent e;
   e.actor = w.actor;
@@ -307,24 +307,24 @@ void hzMbarWord(Warp &w, const Instr &in, Mbar &m) {
   e.instr = &in;
   e.isMbar = true;
   u32 event = newWrite(*w.cta->cluster, e);
-  Touch a{w, in, *m.cta, -1, false, true, true, false, m.offset};
+  Touch a{w, in, *m.cta, lane, false, true, true, false, m.offset};
   for (u32 i = m.offset / 4; i < m.offset / 4 + 2; ++i) {
     Cell &cell = m.cta->shadow[i];
     if (cell.w) checkAgainstWrite(a, cell.w);
     if (cell.r) checkAgainstReads(a, cell.r);
-    cell.w = event << 5;
+    cell.w = event << 5 | u32(lane);
     cell.r = 0;
   }
 }
 
-void hzMbarInval(Warp &w, const Instr &in, Mbar &m) {
+void hzMbarInval(Warp &w, const Instr &in, Mbar &m, int lane) {
   if (!options().races) return;
   WriteEvent e;
   e.actor = w.actor;
   e.epoch = w.epoch;
   e.instr = &in;
   u32 event = newWrite(*w.cta->cluster, e);
-  for (u32 i = m.offset / 4; i < m.offset / 4 + 2; ++i) m.cta->shadow[i].w = event << 5;
+  for (u32 i = m.offset / 4; i < m.offset / 4 + 2; ++i) m.cta->shadow[i].w = event << 5 | u32(lane);
 }
 
 void hzMbarUse(Warp &w, const Instr &in, Mbar &m, bool async) {

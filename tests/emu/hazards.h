@@ -16,8 +16,8 @@ void hzAsyncRead(Warp *const *who, int numWho, const Instr &in, int lane, Cta &t
                  u32 bytes, int actor, u32 epoch);
 // cp.async: an asynchronous write of the generic proxy.
 void hzCpAsyncWrite(Warp &issuer, const Instr &in, int lane, Cta &target, u32 off, u32 bytes);
-void hzMbarWord(Warp &w, const Instr &in, Mbar &m);          // init: claims the 8 bytes
-void hzMbarInval(Warp &w, const Instr &in, Mbar &m);         // the 8 bytes are ordinary again
+void hzMbarWord(Warp &w, const Instr &in, Mbar &m, int lane);  // init: claims the 8 bytes
+void hzMbarInval(Warp &w, const Instr &in, Mbar &m, int lane); // the 8 bytes are ordinary again
 void hzMbarUse(Warp &w, const Instr &in, Mbar &m, bool async);
 
 // --- synchronisation --------------------------------------------------------------------------
