@@ -63,7 +63,12 @@ enum {
   /* Serve the call with the plain reference kernels (no tensor core): an oracle for tests. */
   FA3PTX_FLAG_REFERENCE = 1u << 0,
   /* Backward: the same bits in every run.  (The forward always is deterministic.) */
-  FA3PTX_FLAG_DETERMINISTIC = 1u << 1
+  FA3PTX_FLAG_DETERMINISTIC = 1u << 1,
+  /* Forward on E4M3: sum P V over long rows in fp32 outside of the tensor cores, whose own FP8 sums
+   * keep about 14 bits.  Slower.  Means nothing to the other types, which are summed in fp32. */
+  FA3PTX_FLAG_ACCURATE = 1u << 2,
+  /* fa3ptx_quantize: rotate every row first (see there). */
+  FA3PTX_FLAG_HADAMARD = 1u << 3
 };
 
 /* One tensor of shape (batch, seqlen, heads, head_dim), any order in memory: strides are in
@@ -81,14 +86,32 @@ typedef struct fa3ptx_tensor {
   int32_t reserved; /* 0 */
 } fa3ptx_tensor;
 
+/* Scales of an E4M3 tensor of H heads: an element is its stored value times the fp32 number at
+ *     data[b * stride_batch + (h / (H / heads)) * stride_head + (row / block) * stride_block]
+ *   data     device pointer, a multiple of 4 bytes, to positive, finite, normal numbers; NULL: 1
+ *   strides  in floats, >= 0; 0 shares.  All 0: one scale per tensor
+ *   block    rows of a block: a power of two, for q at least 16, for k and v at least 32; 0: one
+ *            scale for all rows of a head
+ *   heads    scales along the head axis, a divisor of H; 0 means heads_kv, for q too             */
+typedef struct fa3ptx_scale {
+  const float *data;
+  int64_t stride_batch;
+  int64_t stride_head;
+  int64_t stride_block;
+  int32_t block;
+  int32_t heads;
+} fa3ptx_scale;
+
 /* Forward.  A zero-filled struct plus the fields you need is a valid way to start.
  *   q    (batch, seqlen_q, heads_q,  head_dim)      k (batch, seqlen_k, heads_kv, head_dim)
  *   v    (batch, seqlen_k, heads_kv, head_dim_v)    o (batch, seqlen_q, heads_q,  head_dim_v)
  *   lse  fp32, contiguous (batch, heads_q, seqlen_q), 4-byte aligned; NULL: not wanted
  * Query head h reads key/value head h / (heads_q / heads_kv).
- * A row that sees no key gets O = 0 and LSE = -infinity.                                        */
+ * A row that sees no key gets O = 0 and LSE = -infinity.
+ * q, k and v of E4M3: o is BF16 or FP16; head_dim is a multiple of 16 and head_dim_v the same; the
+ * scales below count.  The other types have no scales: their data pointers must be NULL.        */
 typedef struct fa3ptx_forward_args {
-  size_t struct_size; /* sizeof(fa3ptx_forward_args) */
+  size_t struct_size; /* sizeof(fa3ptx_forward_args), or FA3PTX_FORWARD_ARGS_V1: without scales */
   fa3ptx_tensor q, k, v, o;
   float *lse;
   int32_t batch;        /* >= 0 */
@@ -103,7 +126,9 @@ typedef struct fa3ptx_forward_args {
   uint32_t flags;
   void *workspace;      /* device memory, 256-byte aligned; may be NULL where the size query is 0 */
   size_t workspace_size; /* bytes */
+  fa3ptx_scale q_scale, k_scale, v_scale;
 } fa3ptx_forward_args;
+#define FA3PTX_FORWARD_ARGS_V1 offsetof(fa3ptx_forward_args, q_scale)
 
 /* Backward.  q, k, v, o, lse as the forward call saw and left them; dout like o, dq like q, dk like
  * k, dv like v.  All tensors have one dtype (BF16 or FP16).  Gradients are overwritten, not added
@@ -155,6 +180,31 @@ FA3PTX_API fa3ptx_status fa3ptx_forward_workspace_size(const fa3ptx_forward_args
 FA3PTX_API fa3ptx_status fa3ptx_backward_workspace_size(const fa3ptx_backward_args *args,
                                                         size_t *bytes);
 
+/* BF16 or FP16 to E4M3 for the forward call: scale = largest magnitude of the block / 448, and dst =
+ * src / scale, rounded to nearest.
+ *   src, dst  (batch, seqlen, heads, head_dim); dst.dtype E4M3; head_dim a multiple of 16, to 256
+ *   scale     fp32, dense (batch, heads, ceil(seqlen / block)); with block 0: (batch, heads)
+ *   block     rows that share a scale: 16, 32, 64 or 128; 0: all rows of a head
+ *   flags     0 or FA3PTX_FLAG_HADAMARD: before that, every row x becomes H (s o x) / sqrt(head_dim),
+ *             H the Hadamard matrix, s random signs drawn from `seed`; head_dim 64, 128 or 256.  The
+ *             map is orthogonal: Q and K rotated with one seed have the scores they had, and outliers
+ *             are spread over all columns ("incoherent processing").
+ * fa3ptx_quantized gives the scales in the form the forward call takes.                         */
+typedef struct fa3ptx_quantize_args {
+  size_t struct_size; /* sizeof(fa3ptx_quantize_args) */
+  fa3ptx_tensor src, dst;
+  float *scale;
+  int32_t batch;    /* >= 0 */
+  int32_t seqlen;   /* >= 0 */
+  int32_t heads;    /* >= 1 */
+  int32_t head_dim;
+  int32_t block;
+  uint32_t flags;
+  uint64_t seed;
+} fa3ptx_quantize_args;
+FA3PTX_API fa3ptx_status fa3ptx_quantize(const fa3ptx_quantize_args *args,
+                                         struct CUstream_st *stream);
+
 /* Which kernel, tile and grid a problem gets.  Same reading of args as the workspace queries.  With
  * no usable device the answer is for a chip of 132 multiprocessors. */
 FA3PTX_API fa3ptx_status fa3ptx_explain_forward(const fa3ptx_forward_args *args,
@@ -186,6 +236,13 @@ static inline fa3ptx_tensor fa3ptx_bhsd(const void *data, fa3ptx_dtype dtype, in
   fa3ptx_tensor t = {(void *)(uintptr_t)data, seqlen * heads * head_dim, head_dim,
                      seqlen * head_dim, (int32_t)dtype, 0};
   return t;
+}
+
+/* The scales that fa3ptx_quantize leaves. */
+static inline fa3ptx_scale fa3ptx_quantized(const fa3ptx_quantize_args *a) {
+  int64_t blocks = a->block > 0 ? ((int64_t)a->seqlen + a->block - 1) / a->block : 1;
+  fa3ptx_scale s = {a->scale, a->heads * blocks, blocks, a->block > 0 ? 1 : 0, a->block, a->heads};
+  return s;
 }
 
 #ifdef __cplusplus

@@ -21,6 +21,8 @@
 #define ROLE_BWD_PRE 6     /* backward: rowsum(dO o O), clearing of accumulators  */
 #define ROLE_BWD 7         /* backward: the main kernel                           */
 #define ROLE_BWD_POST 8    /* backward: fp32 accumulators to gradients            */
+#define ROLE_FWD_FP8_REF 9 /* reference forward on FP8 inputs                     */
+#define ROLE_QUANT 10      /* bf16/fp16 to FP8                                    */
 
 /* ---- reference kernels: ref_fwd.ptx, ref_bwd.ptx; struct RefParams in src/plan_ref.cpp ------ */
 

@@ -22,6 +22,27 @@
 #define FP8_SCALE_SPLIT 36 // u32  heads that share an entry
 #define FP8_SCALE_BYTES 40
 
+/* ---- its reference: ref_fwd_fp8.ptx.  Tensors as REF_TENSOR_* of abi.h. */
+#define FP8_REF_Q 0
+#define FP8_REF_K 32
+#define FP8_REF_V 64
+#define FP8_REF_O 96
+#define FP8_REF_LSE 128
+#define FP8_REF_SEQLEN_Q 136
+#define FP8_REF_SEQLEN_K 140
+#define FP8_REF_HEADS_Q 144
+#define FP8_REF_HEADS_KV 148
+#define FP8_REF_GROUP 152
+#define FP8_REF_HEAD_DIM 156
+#define FP8_REF_CAUSAL 160     // 0 or 1
+#define FP8_REF_ROWS 164       // batch * heads_q * seqlen_q
+#define FP8_REF_OUT_FP16 168
+#define FP8_REF_SCALE_LOG2 172
+#define FP8_REF_Q_SCALE 176
+#define FP8_REF_K_SCALE 216
+#define FP8_REF_V_SCALE 256
+#define FP8_REF_PARAMS 296
+
 /* ---- quantisation: quant.ptx ----------------------------------------------------------------- */
 #define QUANT_SRC 0          // u64  bf16/fp16
 #define QUANT_DST 8          // u64  e4m3

@@ -21,6 +21,8 @@ enum class Role : uint8_t {
   BWD_PRE = ROLE_BWD_PRE,
   BWD = ROLE_BWD,
   BWD_POST = ROLE_BWD_POST,
+  FWD_FP8_REF = ROLE_FWD_FP8_REF,
+  QUANT = ROLE_QUANT,
 };
 
 enum class Dtype : uint8_t { BF16 = FA3PTX_BF16, FP16 = FA3PTX_FP16, E4M3 = FA3PTX_E4M3 };

@@ -15,6 +15,8 @@ static const struct Family {
   void (*fill)(const Problem &, const DeviceProps &, RowIndex, Plan &);
 } kFamilies[] = {
     {Role::FWD_REF, false, true, plan_ref_forward},
+    {Role::FWD_FP8, false, false, plan_fp8},
+    {Role::FWD_FP8_REF, false, true, plan_fp8_reference},
     {Role::BWD_REF_DQ, true, true, plan_ref_backward},
     {Role::FWD, false, false, plan_forward},
     {Role::BWD, true, false, plan_backward},

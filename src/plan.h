@@ -102,11 +102,17 @@ void plan_ref_forward(const Problem &p, const DeviceProps &device, RowIndex row,
 void plan_ref_backward(const Problem &p, const DeviceProps &device, RowIndex row, Plan &plan);
 void plan_forward(const Problem &p, const DeviceProps &device, RowIndex row, Plan &plan);
 void plan_backward(const Problem &p, const DeviceProps &device, RowIndex row, Plan &plan);
+void plan_fp8(const Problem &p, const DeviceProps &device, RowIndex row, Plan &plan);
+void plan_fp8_reference(const Problem &p, const DeviceProps &device, RowIndex row, Plan &plan);
 
 // ---- Predicates of the column `serves` ----------------------------------------------------------
 bool always(const Problem &, const DeviceProps &);
 bool fwd_any(const Problem &, const DeviceProps &);  // the forward, whatever its tile
 bool fwd_long(const Problem &, const DeviceProps &); // many query rows: tiles of 192 pay
+bool fp8_heads(const Problem &, const DeviceProps &);  // E4M3 with one scale for a head's rows
+bool fp8_heads_long(const Problem &, const DeviceProps &); // the same, and fwd_long
+bool fp8_blocks(const Problem &, const DeviceProps &); // E4M3 with scales of blocks
+bool fp8_exact(const Problem &, const DeviceProps &);  // E4M3, FA3PTX_FLAG_ACCURATE
 bool part(const Problem &, const DeviceProps &); // never: launched along with another row
 
 inline uint32_t ceil_div(int64_t a, int64_t b) { return uint32_t((a + b - 1) / b); }

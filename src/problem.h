@@ -15,6 +15,7 @@ struct Problem {
   uint32_t flags;
   void *workspace;
   size_t workspace_size;
+  fa3ptx_scale q_scale, k_scale, v_scale; // E4M3 forward; `heads` resolved
 
   int32_t group() const { return heads_q / heads_kv; } // query heads that share a key/value head
   int64_t rows_q() const { return int64_t(batch) * heads_q * seqlen_q; }

@@ -62,6 +62,10 @@ fa3ptx_status check_sizes(const Problem &p, Error &e) {
     REJECT("heads_q = %d: must be a multiple of heads_kv = %d", p.heads_q, p.heads_kv);
   TRY(check_dim("head_dim", p.head_dim, e));
   TRY(check_dim("head_dim_v", p.head_dim_v, e));
+  if (p.q.dtype == FA3PTX_E4M3 && p.head_dim % 16 != 0)
+    REJECT("head_dim = %d: must be a multiple of 16 where q is E4M3", p.head_dim);
+  if (p.q.dtype == FA3PTX_E4M3 && p.head_dim_v != p.head_dim)
+    REJECT("head_dim_v = %d: must be head_dim, %d, where q is E4M3", p.head_dim_v, p.head_dim);
   // Rows are numbered in 32 bits.  128-bit products: three int32 can exceed 64 bits.
   const Wide rows_q = Wide(p.batch) * p.heads_q * p.seqlen_q;
   const Wide rows_k = Wide(p.batch) * p.heads_kv * p.seqlen_k;
@@ -97,7 +101,8 @@ fa3ptx_status check_dtypes(const Problem &p, const Operand *list, int count, Err
 fa3ptx_status check_options(const Problem &p, int32_t mask, float softmax_scale, Error &e) {
   if (mask != FA3PTX_MASK_NONE && mask != FA3PTX_MASK_CAUSAL)
     REJECT("mask = %d: must be FA3PTX_MASK_NONE or FA3PTX_MASK_CAUSAL", mask);
-  const uint32_t known = FA3PTX_FLAG_REFERENCE | FA3PTX_FLAG_DETERMINISTIC;
+  const uint32_t known = FA3PTX_FLAG_REFERENCE | FA3PTX_FLAG_DETERMINISTIC |
+                         (p.backward ? 0 : FA3PTX_FLAG_ACCURATE);
   if (p.flags & ~known)
     REJECT("flags = 0x%x: bits 0x%x mean nothing and must be 0", p.flags, p.flags & ~known);
   if (!std::isfinite(softmax_scale) || softmax_scale < 0)
@@ -187,6 +192,27 @@ fa3ptx_status check_lse(const Problem &p, Error &e) {
   return FA3PTX_OK;
 }
 
+// Scales of an operand; resolves heads = 0.
+fa3ptx_status check_scale(const char *name, fa3ptx_scale &s, const Problem &p, int32_t heads,
+                          int least_block, Error &e) {
+  if (s.data && p.q.dtype != FA3PTX_E4M3)
+    REJECT("%s.data = %p: must be NULL where q is not E4M3", name, static_cast<const void *>(s.data));
+  if (uintptr_t(s.data) % 4 != 0)
+    REJECT("%s.data = %p: must be a multiple of 4 bytes", name, static_cast<const void *>(s.data));
+  const int64_t strides[3] = {s.stride_batch, s.stride_head, s.stride_block};
+  const char *const axes[3] = {"stride_batch", "stride_head", "stride_block"};
+  for (int i = 0; i < 3; i++)
+    if (strides[i] < 0 || strides[i] >= kMaxStrideBytes / 4)
+      REJECT("%s.%s = %lld: must not be negative, and below 2^38", name, axes[i],
+             (long long)strides[i]);
+  if (s.block != 0 && (s.block < least_block || (s.block & (s.block - 1)) != 0))
+    REJECT("%s.block = %d: must be 0 or a power of two, at least %d", name, s.block, least_block);
+  if (s.heads == 0) s.heads = p.heads_kv;
+  if (s.heads < 0 || heads % s.heads != 0)
+    REJECT("%s.heads = %d: must be a divisor of the tensor's heads, %d", name, s.heads, heads);
+  return FA3PTX_OK;
+}
+
 template <class Args> void read(const Args &a, Problem &p) {
   p.q = a.q, p.k = a.k, p.v = a.v, p.o = a.o;
   p.lse = const_cast<float *>(a.lse);
@@ -216,12 +242,18 @@ fa3ptx_status check(Problem &p, int32_t mask, float softmax_scale, Depth depth, 
 
 fa3ptx_status validate(const fa3ptx_forward_args *args, Depth depth, Problem &p, Error &e) {
   if (!args) REJECT("args = NULL");
-  if (args->struct_size != sizeof *args)
+  const bool has_scales = args->struct_size == sizeof *args;
+  if (!has_scales && args->struct_size != FA3PTX_FORWARD_ARGS_V1)
     REJECT("struct_size = %zu: must be sizeof(fa3ptx_forward_args), %zu", args->struct_size,
            sizeof *args);
   p.backward = false;
   read(*args, p);
-  return check(p, args->mask, args->softmax_scale, depth, e);
+  p.q_scale = p.k_scale = p.v_scale = {};
+  if (has_scales) p.q_scale = args->q_scale, p.k_scale = args->k_scale, p.v_scale = args->v_scale;
+  TRY(check(p, args->mask, args->softmax_scale, depth, e));
+  TRY(check_scale("q_scale", p.q_scale, p, p.heads_q, 16, e));
+  TRY(check_scale("k_scale", p.k_scale, p, p.heads_kv, 32, e));
+  return check_scale("v_scale", p.v_scale, p, p.heads_kv, 32, e);
 }
 
 fa3ptx_status validate(const fa3ptx_backward_args *args, Depth depth, Problem &p, Error &e) {

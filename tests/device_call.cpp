@@ -11,14 +11,19 @@
 
 namespace {
 
-// Normal numbers, repeating after 2^20: made once, since a benchmark's tensors are large.
+// Normal numbers (two E4M3 a word), repeating after 2^20 words: made once, since a benchmark's
+// tensors are large.
 const std::vector<uint16_t> &normal_words(fa3ptx_dtype dtype) {
-  static std::vector<uint16_t> bf16, fp16;
-  std::vector<uint16_t> &words = dtype == FA3PTX_BF16 ? bf16 : fp16;
+  static std::vector<uint16_t> by_dtype[FA3PTX_E4M3 + 1];
+  std::vector<uint16_t> &words = by_dtype[dtype];
   if (words.empty()) {
     std::mt19937_64 engine(base_seed());
     std::normal_distribution<float> gauss;
-    for (int i = 0; i < 1 << 20; ++i) words.push_back(to_storage(dtype, gauss(engine)));
+    for (int i = 0; i < 1 << 20; ++i) {
+      const float x = gauss(engine), y = gauss(engine);
+      words.push_back(dtype == FA3PTX_E4M3 ? float_to_e4m3(x) | float_to_e4m3(y) << 8
+                                           : to_storage(dtype, x));
+    }
   }
   return words;
 }
@@ -57,25 +62,26 @@ void *DeviceCall::allocate(size_t bytes) {
   return reinterpret_cast<void *>(buffers_.back()->address);
 }
 
-fa3ptx_tensor DeviceCall::tensor(int heads, int seqlen, int dim) {
-  const std::vector<uint16_t> &words = normal_words(p_.dtype);
-  const size_t bytes = size_t(p_.batch) * heads * seqlen * dim * 2, period = words.size() * 2;
+fa3ptx_tensor DeviceCall::tensor(int32_t dtype, int heads, int seqlen, int dim) {
+  const std::vector<uint16_t> &words = normal_words(fa3ptx_dtype(dtype));
+  const size_t size = dtype == FA3PTX_E4M3 ? 1 : 2, period = words.size() * 2;
+  const size_t bytes = size_t(p_.batch) * heads * seqlen * dim * size;
   void *data = allocate(bytes);
   const CUdeviceptr to = reinterpret_cast<CUdeviceptr>(data);
   CUDA(cuMemcpyHtoDAsync(to, words.data(), std::min(bytes, period), device().stream));
   for (size_t filled = period; filled < bytes; filled *= 2)
     CUDA(cuMemcpyDtoDAsync(to + filled, to, std::min(filled, bytes - filled), device().stream));
   tensor_bytes_ += bytes;
-  return fa3ptx_bshd(data, p_.dtype, seqlen, heads, dim);
+  return fa3ptx_bshd(data, fa3ptx_dtype(dtype), seqlen, heads, dim);
 }
 
 DeviceCall::DeviceCall(const Problem &p, bool backward_call, Machine &machine)
     : p_(p), backward_call_(backward_call) {
   forward = shape_args(p);
-  forward.q = tensor(p.heads_q, p.seqlen_q, p.head_dim);
-  forward.k = tensor(p.heads_kv, p.seqlen_k, p.head_dim);
-  forward.v = tensor(p.heads_kv, p.seqlen_k, p.dim_v());
-  forward.o = tensor(p.heads_q, p.seqlen_q, p.dim_v());
+  forward.q = tensor(forward.q.dtype, p.heads_q, p.seqlen_q, p.head_dim);
+  forward.k = tensor(forward.k.dtype, p.heads_kv, p.seqlen_k, p.head_dim);
+  forward.v = tensor(forward.v.dtype, p.heads_kv, p.seqlen_k, p.dim_v());
+  forward.o = tensor(forward.o.dtype, p.heads_q, p.seqlen_q, p.dim_v());
   forward.lse = static_cast<float *>(allocate(size_t(p.batch) * p.heads_q * p.seqlen_q * 4));
   Machine &forward_machine = backward_call ? gpu() : machine;
   require(forward_machine.workspace_size(forward, forward.workspace_size));
@@ -86,10 +92,10 @@ DeviceCall::DeviceCall(const Problem &p, bool backward_call, Machine &machine)
   backward = backward_shape_args(p);
   backward.q = forward.q, backward.k = forward.k, backward.v = forward.v, backward.o = forward.o;
   backward.lse = forward.lse;
-  backward.dout = tensor(p.heads_q, p.seqlen_q, p.dim_v());
-  backward.dq = tensor(p.heads_q, p.seqlen_q, p.head_dim);
-  backward.dk = tensor(p.heads_kv, p.seqlen_k, p.head_dim);
-  backward.dv = tensor(p.heads_kv, p.seqlen_k, p.dim_v());
+  backward.dout = tensor(p.dtype, p.heads_q, p.seqlen_q, p.dim_v());
+  backward.dq = tensor(p.dtype, p.heads_q, p.seqlen_q, p.head_dim);
+  backward.dk = tensor(p.dtype, p.heads_kv, p.seqlen_k, p.head_dim);
+  backward.dv = tensor(p.dtype, p.heads_kv, p.seqlen_k, p.dim_v());
   require(machine.workspace_size(backward, backward.workspace_size));
   if (backward.workspace_size) backward.workspace = allocate(backward.workspace_size);
   CUDA(cuStreamSynchronize(device().stream));

@@ -16,7 +16,7 @@ class DeviceCall {
   double bytes() const;          // read and written at least: every tensor once
 
  private:
-  fa3ptx_tensor tensor(int heads, int seqlen, int dim);
+  fa3ptx_tensor tensor(int32_t dtype, int heads, int seqlen, int dim);
   void *allocate(size_t bytes);
 
   Problem p_;

@@ -69,7 +69,8 @@ Args shapes(const Problem &p) {
   a.softmax_scale = p.softmax_scale;
   a.mask = p.causal ? FA3PTX_MASK_CAUSAL : FA3PTX_MASK_NONE;
   a.flags = p.flags;
-  a.q.dtype = a.k.dtype = a.v.dtype = a.o.dtype = p.dtype;
+  a.q.dtype = a.k.dtype = a.v.dtype = p.dtype;
+  a.o.dtype = p.dtype == FA3PTX_E4M3 ? FA3PTX_BF16 : p.dtype;
   return a;
 }
 

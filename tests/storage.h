@@ -1,4 +1,4 @@
-// storage.h - the 16-bit element types on the CPU: exact widening, rounding to nearest even.
+// storage.h - the element types on the CPU: exact widening, rounding to nearest even.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -45,6 +45,27 @@ inline uint16_t float_to_fp16(float x) {
     return sign | uint16_t(float_bits(magnitude + 0.5f) - float_bits(0.5f));
   const uint32_t bits = float_bits(magnitude) - (112u << 23);
   return sign | uint16_t((bits + 0x0FFF + ((bits >> 13) & 1)) >> 13);
+}
+
+// e4m3: 1 sign, 4 exponent (bias 7), 3 mantissa bits, no infinity, 0x7F is NaN; below 2^-6 it counts
+// in steps of 2^-9.  Too large becomes 448, as cvt.satfinite has it.
+inline float e4m3_to_float(uint8_t b) {
+  const int exponent = b >> 3 & 15, mantissa = b & 7;
+  float magnitude = exponent ? std::ldexp(float(8 + mantissa), exponent - 10)
+                             : std::ldexp(float(mantissa), -9);
+  if ((b & 0x7F) == 0x7F) magnitude = NAN;
+  return b & 0x80 ? -magnitude : magnitude;
+}
+
+inline uint8_t float_to_e4m3(float x) {
+  if (std::isnan(x)) return 0x7F;
+  const uint8_t sign = uint8_t(float_bits(x) >> 24 & 0x80);
+  const float magnitude = std::fabs(x);
+  if (magnitude >= 448.0f) return sign | 0x7E;
+  if (magnitude < 0x1p-6f) // adding 2^14 leaves steps of 2^-9
+    return sign | uint8_t(float_bits(magnitude + 0x1p14f) - float_bits(0x1p14f));
+  const uint32_t bits = float_bits(magnitude) - (120u << 23);
+  return sign | uint8_t((bits + 0x7FFFF + ((bits >> 20) & 1)) >> 20);
 }
 
 inline float from_storage(fa3ptx_dtype dtype, uint16_t bits) {

@@ -1,4 +1,4 @@
-// test_kernels.cpp - every row of src/kernels.def, because it is there.
+// test_kernels.cpp - every row of src/kernels.def, because it is there.  (E4M3: test_fp8.cpp.)
 //
 // The lengths follow from the row's tile: just below, at and just above an edge of it, and long
 // enough to wrap its ring of stages.  So a new row is tested by being written down.
@@ -196,7 +196,7 @@ void compare_with_reference_kernels(RowIndex r, const Problem &p) {
 bool add_all() {
   for (int r = 0; r < kRowCount; ++r) {
     const Row &row = kRows[r];
-    if (!heads_plans(row)) continue;
+    if (!heads_plans(row) || row.dtype == fa3ptx::Dtype::E4M3) continue;
     if (row.head_dim != 0) { // not a reference kernel itself
       const Problem p = with_heads(with_lengths(problem_of(row), 16381, 16381), 1, 2, 1);
       add_case({std::string(row.name) + ": reference kernels agree, " + p.name(),
@@ -254,7 +254,7 @@ TEST_CASE("every row that heads plans is chosen for some shape, or for the refer
   (void)added;
   for (int r = 0; r < kRowCount; ++r) {
     const Row &row = kRows[r];
-    if (!heads_plans(row)) continue;
+    if (!heads_plans(row) || row.dtype == fa3ptx::Dtype::E4M3) continue;
     bool chosen = false;
     each_shape(row, [&](Problem p) {
       for (uint32_t flags : {0u, uint32_t(FA3PTX_FLAG_REFERENCE),
@@ -273,7 +273,7 @@ TEST_CASE("every row is launched by the plans of the rows that head them") {
   std::set<int> launched;
   for (int r = 0; r < kRowCount; ++r) {
     const Row &row = kRows[r];
-    if (!heads_plans(row)) continue;
+    if (!heads_plans(row) || row.dtype == fa3ptx::Dtype::E4M3) continue;
     const RowIndex index = RowIndex(r);
     each_shape(row, [&](const Problem &p) {
       fa3ptx::Plan plan;
@@ -283,5 +283,6 @@ TEST_CASE("every row is launched by the plans of the rows that head them") {
     });
   }
   for (int r = 0; r < kRowCount; ++r)
-    CHECK_MESSAGE(launched.count(r), std::string(kRows[r].name), " is launched by no plan");
+    CHECK_MESSAGE((launched.count(r) || kRows[r].dtype == fa3ptx::Dtype::E4M3),
+                  std::string(kRows[r].name), " is launched by no plan");
 }
