@@ -125,6 +125,16 @@ u8 *globalRange(AsyncOp &op, u64 addr, u64 bytes, bool write) {
   return reinterpret_cast<u8 *>(addr);
 }
 
+void globalReadIssued(AsyncOp &op, u64 addr, u64 bytes) {
+  if (!hgTracks(*op.issuer)) return;
+  Allocation *a = memory().find(addr);
+  if (a && a->contains(addr, bytes)) hgAsyncRead(*op.issuer, *op.instr, *a, addr, bytes);
+}
+void globalWriteIssued(AsyncOp &op, u64 addr, u64 bytes, bool reduce) {
+  Allocation *a = memory().find(addr);
+  if (a && a->contains(addr, bytes)) hgAsyncWrite(*op.issuer, *op.instr, *a, addr, bytes, reduce);
+}
+
 bool deliveries(Warp &w, const Instr &in, u64 dst, u64 mbarAddr, u32 ctaMask, bool multicast,
                 u32 bytes, int lane, std::vector<Delivery> *out, u32 *off) {
   u32 mbarOff;
@@ -167,8 +177,9 @@ void signalDeliveries(AsyncOp &op, const std::vector<Delivery> &to, s64 bytes) {
 }
 
 void bulkActorOf(Warp &w) {
-  if (w.bulkActor < 0)
-    w.bulkActor = w.cta->cluster->newActor({ActorInfo::BulkActor, w.cta, w.id});
+  if (w.bulkActor >= 0) return;
+  w.bulkActor = w.cta->cluster->newActor({ActorInfo::BulkActor, w.cta, w.id});
+  w.bulkWriteActor = w.cta->cluster->newActor({ActorInfo::BulkWriteActor, w.cta, w.id});
 }
 
 bool reduceNamed(const Decoder &d, Reduce *out) {

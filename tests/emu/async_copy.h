@@ -19,6 +19,11 @@ void asyncComplete(AsyncOp &op);              // read and write
 // Bounds and initialisation of a stretch of global memory, reported against op's instruction.
 u8 *globalRange(AsyncOp &op, u64 addr, u64 bytes, bool write);
 
+// At issue: happens-before checks of the global side (ranges outside every allocation are left to
+// globalRange).
+void globalReadIssued(AsyncOp &op, u64 addr, u64 bytes);
+void globalWriteIssued(AsyncOp &op, u64 addr, u64 bytes, bool reduce);
+
 // `lane` of `in` names the mbarrier [in.addr2 or address]; collects deliveries for a load.
 bool deliveries(Warp &w, const Instr &in, u64 dst, u64 mbarAddr, u32 ctaMask, bool multicast,
                 u32 bytes, int lane, std::vector<Delivery> *out, u32 *off);

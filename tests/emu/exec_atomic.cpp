@@ -1,4 +1,4 @@
-// exec_atomic.cpp - atom and red, and the clocks that flags in memory carry.
+// exec_atomic.cpp - atom and red.
 #include "interp.h"
 #include "numeric.h"
 
@@ -73,8 +73,8 @@ Step atomic(Warp &w, const Instr &in, u32 m) {
     if (!at.p) return Step::Abort;
     p[l] = at.p;
   }
-  syncLoad(w, in, m, p);
-  syncStore(w, in, m, p);
+  syncLoad(w, in.sel2, in.target, m, p);
+  syncStore(w, in.sel2, in.target, m, p);
   FOR_LANES(l, m) {
     for (u32 v = 0; v < n; ++v) {
       const Operand &a = n > 1 ? in.vec[v] : in.a;
@@ -118,6 +118,7 @@ bool decodeAtomic(Decoder &d, Instr &in) {
   in.a.type = t;
   bool rel = d.has("release") || d.has("acq_rel"), acq = d.has("acquire") || d.has("acq_rel");
   in.sel2 = 1 | u32(acq) << 1 | u32(rel) << 2;
+  in.target = scopeNamed(d);
   in.fn = atomic;
   return true;
 }

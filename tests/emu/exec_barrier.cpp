@@ -100,15 +100,16 @@ Step clusterBarrier(Warp &w, const Instr &in, u32) {
 }
 
 // ---- fences -------------------------------------------------------------------------------------------
-// sel: 1 proxy.async on shared memory, 2 mbarrier_init, 4 memory fence
+// sel: 1 proxy.async on shared memory, 8 on global memory, 2 mbarrier_init, 4 memory fence;
+// sel2: scope of a memory fence
 Step fence(Warp &w, const Instr &in, u32 m) {
-  if (in.sel & 1) hzProxyFence(w, m);
+  if (in.sel & 9) hzProxyFence(w, m, in.sel & 1, in.sel & 8);
   if (in.sel & 3) {
     for (auto &cta : w.cta->cluster->ctas)
       for (auto &e : cta->mbars)
         if (e.second->initWarp == &w) e.second->fenced = true;
   }
-  if (in.sel & 4) syncFence(w);
+  if (in.sel & 4) syncFence(w, m, in.sel2);
   return Step::Next;
 }
 
@@ -133,11 +134,12 @@ bool decodeBarriers(Decoder &d, Instr &in) {
   if (op == "membar" || op == "fence") {
     if (d.has("proxy")) {
       bool async = d.has("async") || d.has("async::generic");
-      if (async && !d.has("global")) in.sel = 1;
+      if (async) in.sel = d.has("global") ? 8 : d.hasPrefix("shared") ? 1 : 9;
     } else if (d.has("mbarrier_init")) {
       in.sel = 2;
     } else {
       in.sel = 4;
+      in.sel2 = scopeNamed(d);
     }
     if (d.has("proxy") && d.has("tensormap::generic") && d.count() > 0)
       d.address(d.arg(0), Space::Generic);

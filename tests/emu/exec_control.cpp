@@ -53,6 +53,7 @@ Step setmaxnreg(Warp &w, const Instr &in, u32) {
 Step gridDepWait(Warp &w, const Instr &, u32) {
   if (w.grid->after && !w.grid->after->finished)
     return block(w, WaitKind::GridDependency, 0, 0);
+  w.clock.afterDependency = true;
   return Step::Next;
 }
 Step gridDepLaunch(Warp &w, const Instr &, u32) {

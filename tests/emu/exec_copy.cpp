@@ -134,6 +134,7 @@ Step bulkLoad(Warp &w, const Instr &in, u32 m) {
       };
     } else {
       u64 from = src[l];
+      globalReadIssued(*op, from, size);
       op->read = [from, size](AsyncOp &o) {
         if (u8 *p = globalRange(o, from, size, false)) o.data.assign(p, p + size);
       };
@@ -173,6 +174,7 @@ Step bulkStore(Warp &w, const Instr &in, u32 m) {
     op->read = [cta, off, size](AsyncOp &o) {
       o.data.assign(cta->smem.data() + off, cta->smem.data() + off + size);
     };
+    globalWriteIssued(*op, to, size, red != Reduce::None);
     op->write = [to, size, red, type](AsyncOp &o) {
       if (red != Reduce::None && !globalRange(o, to, size, false)) return;
       u8 *p = globalRange(o, to, size, true);
@@ -199,9 +201,10 @@ Step bulkWait(Warp &w, const Instr &in, u32) {
   for (size_t i = 0; i + keep < w.bulkGroups.size(); ++i)
     for (AsyncPtr &op : w.bulkGroups[i]) in.sel ? asyncRead(*op) : asyncComplete(*op);
   if (w.bulkCommitted > keep) {
+    u32 done = w.bulkCommitted - u32(keep);
     Known &k = w.clock.at(w.bulkActor);
-    k.all = std::max(k.all, w.bulkCommitted - u32(keep));
-    k.executed = k.all;
+    k.executed = k.all = std::max(k.all, done);
+    if (!in.sel) w.clock.at(w.bulkWriteActor).all = done;
   }
   while (!in.sel && w.bulkGroups.size() > keep) w.bulkGroups.pop_front();
   return Step::Next;

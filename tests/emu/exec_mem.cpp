@@ -64,6 +64,7 @@ Place resolveGlobal(Warp &w, const Instr &in, u64 addr, u32 bytes, Access acc, i
     memory().markInit(a, addr, bytes);  // say it once
   }
   if (writes(acc)) memory().markInit(a, addr, bytes);
+  hgAccess(w, in, *a, addr, bytes, lane, acc);
   Place p;
   p.p = reinterpret_cast<u8 *>(addr);
   p.alloc = a;
@@ -211,7 +212,7 @@ template <class T> Step load(Warp &w, const Instr &in, u32 m) {
     for (int v = 0; v < in.vecN; ++v)
       if (in.vec[size_t(v)].present()) loadLanes<T>(w, in, m, p, v, in.vec[size_t(v)]);
   }
-  syncLoad(w, in, m, p);
+  if (in.sel) syncLoad(w, in.sel, in.target, m, p);
   return in.sel ? Step::Yield : Step::Next;
 }
 template <class T> Step store(Warp &w, const Instr &in, u32 m) {
@@ -224,8 +225,8 @@ template <class T> Step store(Warp &w, const Instr &in, u32 m) {
     for (int v = 0; v < in.vecN; ++v) storeLanes<T>(w, in, m, p, v, in.vec[size_t(v)]);
   }
   ++w.cta->cluster->progress;
-  syncStore(w, in, m, p);
-  return Step::Next;
+  if (in.sel) syncStore(w, in.sel, in.target, m, p);
+  return w.suspects.empty() ? Step::Next : hgStored(w, in);
 }
 
 // Parameters at a constant offset: the same value for every lane.
@@ -277,10 +278,12 @@ Handler pickStore(Ty t) {
   }
 }
 
-// sel: 1 relaxed/volatile/mmio, 2 acquire or release on top
+// sel: kind (interp.h), 0 for a plain access; target: scope
 void decodeOrdering(Decoder &d, Instr &in) {
   if (d.has("volatile") || d.has("relaxed") || d.has("mmio")) in.sel = 1;
-  if (d.has("acquire") || d.has("release")) in.sel = 3;
+  if (d.has("acquire")) in.sel = 3;
+  if (d.has("release")) in.sel = 5;
+  in.target = d.has("volatile") ? 2 : scopeNamed(d);
 }
 
 }  // namespace

@@ -142,6 +142,8 @@ Step tensorLoad(Warp &w, const Instr &in, u32 m) {
     auto op = std::make_shared<AsyncOp>();
     op->issuer = &w;
     op->instr = &in;
+    if (hgTracks(w))
+      forRows(b, [&](u32, u64 addr, u64 n, u64) { if (n) globalReadIssued(*op, addr, n); });
     op->read = [b](AsyncOp &o) { readGlobalBox(o, b); };
     op->write = [b, to, off](AsyncOp &o) {
       if (o.issuer->grid->aborted) return;
@@ -176,6 +178,9 @@ Step tensorStore(Warp &w, const Instr &in, u32 m) {
       o.data.resize(b.bytes);
       sharedToBox(o.data.data(), cta->smem.data(), off, b.bytes, b.map.swizzle);
     };
+    forRows(b, [&](u32, u64 addr, u64 n, u64) {
+      if (n) globalWriteIssued(*op, addr, n, red != Reduce::None);
+    });
     op->write = [b, red](AsyncOp &o) {
       forRows(b, [&](u32 at, u64 addr, u64 n, u64 skip) {
         if (!n || o.issuer->grid->aborted) return;

@@ -157,11 +157,9 @@ u32 addReader(Cluster &c, u32 packed, const ReadEntry &now, u32 synced = ~0u) {
 }
 
 u32 genericWrite(Warp &w, const Instr &in, const WriteEvent &proto) {
-  if (w.writeInstr == &in && w.writeEpoch == w.epoch) return w.writeEvent;
-  w.writeInstr = &in;
-  w.writeEpoch = w.epoch;
-  w.writeEvent = newWrite(*w.cta->cluster, proto);
-  return w.writeEvent;
+  if (w.lastWrite.instr != &in || w.lastWrite.epoch != proto.epoch)
+    w.lastWrite = {&in, proto.epoch, newWrite(*w.cta->cluster, proto)};
+  return w.lastWrite.event;
 }
 
 void reportUninit(const Touch &a) {
@@ -277,18 +275,13 @@ Step hzCheckSeen(Warp &w, const Instr &in, const std::vector<u64> &seen) {
 
 void hzCpAsyncWrite(Warp &w, const Instr &in, int lane, Cta &target, u32 off, u32 bytes) {
   if (!options().races) return;
-  Cluster &c = *w.cta->cluster;
   Touch a{w, in, target, lane, false, true, false, false, off};
   WriteEvent e;
   e.actor = w.cpActor;
   e.epoch = w.cpEpoch;
   e.instr = &in;
   e.anyLane = true;
-  bool reuse = w.writeInstr == &in && w.writeEpoch == w.cpEpoch;
-  u32 event = reuse ? w.writeEvent : newWrite(c, e);
-  w.writeInstr = &in;
-  w.writeEpoch = w.cpEpoch;
-  w.writeEvent = event;
+  u32 event = genericWrite(w, in, e);
   for (u32 i = off / 4; i < (off + bytes + 3) / 4; ++i) {
     Cell &cell = target.shadow[i];
     a.off = i * 4;
@@ -371,8 +364,10 @@ void hzWarpSync(Warp &w, u32 lanes) {
   k.all = k.executed = w.epoch++;
 }
 
-void hzProxyFence(Warp &w, u32 lanes) {
+void hzProxyFence(Warp &w, u32 lanes, bool shared, bool global) {
   Known &k = w.clock.at(w.actor);
+  if (global && lanes == w.live) k.globalProxied = w.epoch++;
+  if (!shared) return;
   if (lanes == w.live) {
     k.proxied = w.epoch++;
   } else {
@@ -442,41 +437,6 @@ void hzCtaExit(Warp &w, const Instr &in) {
                    i, i + 1, cta.warps[i].regHistory.c_str(), cta.warps[i + 1].regHistory.c_str()));
       break;
     }
-}
-
-// ---- flags in memory --------------------------------------------------------------------------------
-// A release store (or a relaxed one after a fence) publishes the writer's clock at its address; an
-// acquire load (or a relaxed one before a fence) takes it over.
-static bool isAtomic(const Instr &in) { return in.stmt->parts[0] != "ld" && in.stmt->parts[0] != "st"; }
-
-void syncStore(Warp &w, const Instr &in, u32 m, u8 *const *p) {
-  u32 kind = isAtomic(in) ? in.sel2 : in.sel;
-  if (!kind) return;
-  bool release = isAtomic(in) ? kind & 4 : kind & 2;
-  if (!release && !w.fenced) return;
-  VClock mine;
-  if (release) hzRelease(w, m, &mine);
-  else mine = w.fenceClock;
-  FOR_LANES(l, m) w.cta->cluster->syncVars[u64(p[l])].join(mine);
-}
-void syncLoad(Warp &w, const Instr &in, u32 m, u8 *const *p) {
-  u32 kind = isAtomic(in) ? in.sel2 : in.sel;
-  if (!kind) return;
-  auto &vars = w.cta->cluster->syncVars;
-  if (vars.empty()) return;
-  bool acquire = kind & 2;
-  FOR_LANES(l, m) {
-    auto it = vars.find(u64(p[l]));
-    if (it == vars.end()) continue;
-    if (acquire) hzAcquire(w, it->second);
-    w.acquirePending.join(it->second);
-  }
-}
-void syncFence(Warp &w) {
-  hzAcquire(w, w.acquirePending);
-  w.fenceClock.clear();
-  hzRelease(w, w.live, &w.fenceClock);
-  w.fenced = true;
 }
 
 }  // namespace emu

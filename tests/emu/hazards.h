@@ -20,12 +20,19 @@ void hzMbarWord(Warp &w, const Instr &in, Mbar &m, int lane);  // init: claims t
 void hzMbarInval(Warp &w, const Instr &in, Mbar &m, int lane); // the 8 bytes are ordinary again
 void hzMbarUse(Warp &w, const Instr &in, Mbar &m, bool async);
 
+// --- global memory (hazards_global.cpp) ---------------------------------------------------------
+void hgAccess(Warp &w, const Instr &in, Allocation &a, u64 addr, u32 bytes, int lane, Access acc);
+void hgAsyncWrite(Warp &w, const Instr &in, Allocation &a, u64 addr, u64 bytes, bool reduce);
+void hgAsyncRead(Warp &w, const Instr &in, Allocation &a, u64 addr, u64 bytes);
+Step hgStored(Warp &w, const Instr &in);   // after a store: reports the races that changed a value
+bool hgTracks(const Warp &w);  // has this launch written global memory at all?
+
 // --- synchronisation --------------------------------------------------------------------------
 void hzRelease(Warp &w, u32 lanes, VClock *into);            // arrive
 void hzReleaseRelaxed(Warp &w, VClock *into);                // execution order only
 void hzAcquire(Warp &w, const VClock &from);                 // wait
 void hzWarpSync(Warp &w, u32 lanes);                         // bar.warp.sync
-void hzProxyFence(Warp &w, u32 lanes);                       // fence.proxy.async
+void hzProxyFence(Warp &w, u32 lanes, bool shared, bool global);  // fence.proxy.async
 void hzRemoteTouch(Warp &w, Cta &target);                    // for the check at CTA exit
 void hzCtaExit(Warp &lastWarp, const Instr &in);
 void hzWarpExit(Warp &w, const Instr &in);

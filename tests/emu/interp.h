@@ -44,11 +44,12 @@ Place resolve(Warp &w, const Instr &in, Space space, u64 addr, u32 bytes, u32 al
 Cta *resolveShared(Warp &w, const Instr &in, u64 addr, u32 bytes, u32 align, bool clusterOk,
                    u32 *off, int lane);
 
-// Flags in memory: release stores and acquire loads carry clocks from one warp to another.
-void syncStore(Warp &w, const Instr &in, u32 m, u8 *const *p);
-void syncLoad(Warp &w, const Instr &in, u32 m, u8 *const *p);
-
-void syncFence(Warp &w);
+// Flags in memory (hazards_global.cpp): release stores and acquire loads carry clocks from one warp
+// to another. Kinds: bit 0 relaxed, 1 acquire, 2 release. Scopes: 0 CTA, 1 cluster, 2 GPU or system.
+void syncStore(Warp &w, u32 kind, u32 scope, u32 m, u8 *const *p);
+void syncLoad(Warp &w, u32 kind, u32 scope, u32 m, u8 *const *p);
+void syncFence(Warp &w, u32 lanes, u32 scope);
+u32 scopeNamed(const Decoder &d);
 
 void clusterBarrierCheck(Cluster &c);                       // after an arrival or an exit
 void namedBarrierResume(Warp &w, const Instr &in, u32 m);   // a blocked bar.red gets its result

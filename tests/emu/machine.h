@@ -122,8 +122,19 @@ struct Warp {
   VClock clock;
   VClock fenceClock, acquirePending;  // around fence.acq_rel: see syncStore and syncLoad
   bool fenced = false;
-  const Instr *writeInstr = nullptr;  // the last write event made, to be reused within an epoch
-  u32 writeEpoch = 0, writeEvent = 0;
+  u32 fenceScope = 0;
+  struct LastWrite {             // the last write event made, to be reused within an epoch
+    const Instr *instr = nullptr;
+    u32 epoch = 0, event = 0;
+  } lastWrite, lastGlobalWrite;
+  // Unordered plain stores to global memory, held back: harmless if the value stays the same.
+  struct Suspect {
+    int lane;
+    u64 addr;
+    u32 old;
+    std::string text;
+  };
+  std::vector<Suspect> suspects;
 
   // wgmma
   u64 wgIssued = 0;              // wgmmas issued by this warp, ever
@@ -137,6 +148,7 @@ struct Warp {
 
   // cp.async.bulk groups
   int bulkActor = -1;            // reads of shared memory by this warp's bulk stores
+  int bulkWriteActor = -1;       // and their writes of global memory
   BulkGroup bulkOpen;
   std::deque<BulkGroup> bulkGroups;
   u32 bulkCommitted = 0;
@@ -222,7 +234,7 @@ struct Cta {
 };
 
 struct ActorInfo {
-  enum Kind { WarpActor, WgmmaActor, BulkActor, CpAsyncActor, MbarActor } kind;
+  enum Kind { WarpActor, WgmmaActor, BulkActor, BulkWriteActor, CpAsyncActor, MbarActor } kind;
   Cta *cta;
   u32 index;                     // warp, warpgroup or mbarrier offset
 };
@@ -236,6 +248,23 @@ struct WriteEvent {
   bool partial = false;   // less than the 4 bytes of a cell
   bool atomic = false;
   bool isMbar = false;
+};
+
+// A write of global memory, kept for the launch (and the programmatic launches after it).
+struct GlobalWrite {
+  u64 grid = 0, cluster = 0;
+  int actor = -1;
+  u32 epoch = 0;
+  const Instr *instr = nullptr;
+  const Program *prog = nullptr;
+  u32 cta[3] = {}, warp = 0;
+  bool async = false, atomic = false;
+};
+struct GlobalLog {
+  u64 id = 0;
+  std::vector<GlobalWrite> writes{GlobalWrite()};          // [0]: not written
+  std::unordered_map<u64, VClock::Foreign> flags;          // what release stores have published
+  std::unordered_map<u64, VClock::Foreign> ctaFlags;       // the same, for their own CTA only
 };
 
 struct ReadEntry {
@@ -260,7 +289,6 @@ struct Cluster {
   std::vector<ReadSet> readSets;        // [0] = nobody
   std::unordered_map<u64, std::vector<u32>> readIndex;  // hash of contents -> candidates
   struct { u32 from = ~0u, to = 0; ReadEntry now = {-1, 0, 0, nullptr, false, false}; } lastRead;
-  std::unordered_map<u64, VClock> syncVars;   // flags: what a release store has published
   u64 progress = 0;              // counts everything that changes what others can see
   int newActor(ActorInfo a) {
     actors.push_back(a);
@@ -293,6 +321,7 @@ struct Grid {
   u32 findings = 0;
   u64 instrs = 0;
   Allocation *lastAlloc = nullptr;
+  std::shared_ptr<GlobalLog> log;
   bool allTriggered() const {
     return ctasTriggered >= numClusters * ctasPerCluster;
   }

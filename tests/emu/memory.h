@@ -18,6 +18,8 @@ struct Allocation {
   size_t rawSize = 0;
   bool mapped = false;        // raw came from mmap
   u8 *init = nullptr;         // one bit per byte; null if host
+  std::vector<u32> writers;   // per 4 bytes: last write event of the launch `writtenBy`
+  u64 writtenBy = 0;          // (hazards_global.cpp)
   bool contains(u64 a, u64 n) const { return a >= base && n <= size && a - base <= size - n; }
 };
 

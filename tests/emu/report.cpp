@@ -71,7 +71,8 @@ std::string describeActor(const Cluster &c, int actor) {
   switch (a.kind) {
     case ActorInfo::WarpActor: return strf("warp %u", a.index) + cta;
     case ActorInfo::WgmmaActor: return strf("wgmma of warpgroup %u", a.index) + cta;
-    case ActorInfo::BulkActor: return strf("a bulk copy of warp %u", a.index) + cta;
+    case ActorInfo::BulkActor:
+    case ActorInfo::BulkWriteActor: return strf("a bulk copy of warp %u", a.index) + cta;
     case ActorInfo::CpAsyncActor: return strf("cp.async of warp %u", a.index) + cta;
     default: return strf("a bulk copy that reports to the mbarrier at %u", a.index) + cta;
   }

@@ -354,7 +354,13 @@ class GridRunner {
 
 void runGrids(const std::vector<Grid *> &chain) {
   std::vector<GridRunner> runners;
-  for (Grid *g : chain) runners.emplace_back(*g);
+  auto log = std::make_shared<GlobalLog>();
+  static u64 logSerial = 0;
+  log->id = ++logSerial;
+  for (Grid *g : chain) {
+    g->log = log;
+    runners.emplace_back(*g);
+  }
   for (;;) {
     bool all = true, any = false;
     for (size_t i = 0; i < chain.size(); ++i) {

@@ -1,0 +1,212 @@
+// hazards_global.cpp - happens-before on global memory, within a launch.
+//
+// Only writes are remembered (4-byte cells, per allocation, for one launch and the programmatic
+// launches that may run beside it); a read or another write of the same cell must come after them:
+// through barriers within a CTA or cluster, through release and acquire between clusters, through
+// griddepcontrol.wait between kernels. Two atomic accesses never clash. A copy of the async proxy
+// that reads what an ordinary store wrote wants a fence.proxy.async (global) of the writer, too.
+#include "interp.h"
+
+namespace emu {
+namespace {
+
+u64 clusterKey(const Warp &w) { return w.grid->id << 32 | w.cta->cluster->index; }
+
+bool happensBefore(const Warp &w, const GlobalWrite &e, u32 lane, int myLane) {
+  if (e.grid != w.grid->id) return w.clock.afterDependency;
+  if (e.cluster == clusterKey(w)) {
+    if (e.actor == w.actor && myLane >= 0 && lane == u32(myLane)) return true;
+    Known k = w.clock.get(e.actor);
+    return e.epoch <= k.all || (e.epoch <= k.some && (k.lanes >> lane & 1));
+  }
+  if (!w.clock.foreign()) return false;
+  auto it = w.clock.foreign()->find(e.cluster);
+  if (it == w.clock.foreign()->end()) return false;
+  Known k = it->second.get(e.actor);
+  return e.epoch <= k.all || (e.epoch <= k.some && (k.lanes >> lane & 1));
+}
+
+bool fencedForAsync(const Warp &w, const GlobalWrite &e) {
+  if (e.grid != w.grid->id) return true;
+  if (e.cluster == clusterKey(w)) return e.epoch <= w.clock.get(e.actor).globalProxied;
+  auto it = w.clock.foreign()->find(e.cluster);
+  return e.epoch <= it->second.get(e.actor).globalProxied;
+}
+
+std::string who(const GlobalWrite &e) {
+  return strf("%s CTA (%u,%u,%u) warp %u at %s", e.async ? "a bulk copy of" : "", e.cta[0], e.cta[1],
+              e.cta[2], e.warp, e.prog->where(*e.instr).c_str());
+}
+
+// One earlier write against an access by `w`.
+void check(Warp &w, const Instr &in, const GlobalWrite &e, u32 lane, int myLane, u64 addr,
+           bool write, bool atomic, bool async) {
+  if (e.atomic && atomic) return;
+  const char *what = write ? "writes" : async ? "the copy reads" : "reads";
+  std::string place = memory().describe(addr & ~3ull, 4);
+  if (!happensBefore(w, e, lane, myLane)) {
+    const char *why = e.grid != w.grid->id ? "an earlier kernel that was not waited for "
+                                             "(griddepcontrol.wait)"
+                      : e.async ? "whose completion was not waited for, or nobody told this warp"
+                                : "and nothing orders the two";
+    std::string text = strf("%s %s, written by%s, %s", what, place.c_str(), who(e).c_str(), why);
+    if (write && !atomic && !async)
+      w.suspects.push_back({myLane, addr & ~3ull, *reinterpret_cast<u32 *>(addr & ~3ull), text});
+    else
+      finding(w, in, "race", text, myLane);
+  } else if (async && !write && !e.async && !fencedForAsync(w, e)) {
+    finding(w, in, "proxy-fence",
+            strf("the copy reads %s, written by%s without a fence.proxy.async of the writer after "
+                 "it", place.c_str(), who(e).c_str()), myLane);
+  }
+}
+
+// The cells of this launch; cleared when a launch writes to the allocation for the first time.
+std::vector<u32> &cells(Warp &w, Allocation &a) {
+  if (a.writtenBy != w.grid->log->id) {
+    a.writers.assign((a.size + 3) / 4 + 1, 0);
+    a.writtenBy = w.grid->log->id;
+  }
+  return a.writers;
+}
+
+u32 newEvent(Warp &w, const Instr &in, int actor, u32 epoch, bool async, bool atomic) {
+  GlobalWrite e;
+  e.grid = w.grid->id;
+  e.cluster = clusterKey(w);
+  e.actor = actor;
+  e.epoch = epoch;
+  e.instr = &in;
+  e.prog = w.prog;
+  for (int i = 0; i < 3; ++i) e.cta[i] = w.cta->index[i];
+  e.warp = w.id;
+  e.async = async;
+  e.atomic = atomic;
+  auto &writes = w.grid->log->writes;
+  writes.push_back(e);
+  return u32(writes.size() - 1);
+}
+
+}  // namespace
+
+bool hgTracks(const Warp &w) { return options().races && w.grid->log->writes.size() > 1; }
+
+void hgAccess(Warp &w, const Instr &in, Allocation &a, u64 addr, u32 bytes, int lane, Access acc) {
+  if (!options().races) return;
+  bool write = writes(acc), atomic = acc != Access::Read && acc != Access::Write;
+  if (!write && a.writtenBy != w.grid->log->id) return;
+  std::vector<u32> &c = cells(w, a);
+  const auto &log = w.grid->log->writes;
+  u32 packed = 0;
+  if (write) {
+    if (w.lastGlobalWrite.instr != &in || w.lastGlobalWrite.epoch != w.epoch)
+      w.lastGlobalWrite = {&in, w.epoch, newEvent(w, in, w.actor, w.epoch, false, atomic)};
+    packed = w.lastGlobalWrite.event << 5 | u32(lane & 31);
+  }
+  for (u64 i = (addr - a.base) / 4; i <= (addr - a.base + bytes - 1) / 4; ++i) {
+    u32 old = c[i];
+    bool neighbours = write && bytes < 4;  // halves of one word, written by two lanes
+    if (old && old != packed && !neighbours)
+      check(w, in, log[old >> 5], old & 31, lane, a.base + 4 * i, write, atomic, false);
+    if (write) c[i] = packed;
+  }
+}
+
+Step hgStored(Warp &w, const Instr &in) {
+  for (const Warp::Suspect &s : w.suspects)
+    if (*reinterpret_cast<u32 *>(s.addr) != s.old) finding(w, in, "race", s.text, s.lane);
+  w.suspects.clear();
+  return w.grid->aborted ? Step::Abort : Step::Next;
+}
+
+void hgAsyncWrite(Warp &w, const Instr &in, Allocation &a, u64 addr, u64 bytes, bool reduce) {
+  if (!options().races) return;
+  std::vector<u32> &c = cells(w, a);
+  u32 epoch = w.bulkCommitted + 1;
+  u32 packed = newEvent(w, in, w.bulkWriteActor, epoch, true, reduce) << 5, seen = 0;
+  for (u64 i = (addr - a.base) / 4; i <= (addr - a.base + bytes - 1) / 4; ++i) {
+    u32 old = c[i];
+    if (old && old != seen)
+      check(w, in, w.grid->log->writes[old >> 5], old & 31, -1, a.base + 4 * i, true, reduce, true);
+    seen = old;
+    c[i] = packed;
+  }
+}
+
+void hgAsyncRead(Warp &w, const Instr &in, Allocation &a, u64 addr, u64 bytes) {
+  if (!options().races || a.writtenBy != w.grid->log->id) return;
+  u32 seen = 0;
+  for (u64 i = (addr - a.base) / 4; i <= (addr - a.base + bytes - 1) / 4; ++i) {
+    u32 old = a.writers[i];
+    if (old && old != seen)
+      check(w, in, w.grid->log->writes[old >> 5], old & 31, -1, a.base + 4 * i, false, false, true);
+    seen = old;
+  }
+}
+
+// ---- flags ------------------------------------------------------------------------------------------
+u32 scopeNamed(const Decoder &d) {
+  if (d.has("cta")) return 0;
+  if (d.has("cluster")) return 1;
+  return 2;
+}
+
+namespace {
+
+// Everything the warp knows, itself included, by cluster.
+VClock::Foreign publish(Warp &w, const VClock &mine) {
+  VClock::Foreign f;
+  if (mine.foreign()) f = *mine.foreign();
+  f[clusterKey(w)].join(mine.withoutForeign());
+  return f;
+}
+void take(Warp &w, VClock *into, const VClock::Foreign &f) {
+  VClock::Foreign others;
+  for (auto &e : f) {
+    if (e.first == clusterKey(w)) into->join(e.second);
+    else others[e.first] = e.second;
+  }
+  if (!others.empty()) into->joinForeign(others);
+}
+void add(VClock::Foreign *to, const VClock::Foreign &f) {
+  for (auto &e : f) (*to)[e.first].join(e.second);
+}
+
+}  // namespace
+
+void syncStore(Warp &w, u32 kind, u32 scope, u32 m, u8 *const *p) {
+  bool release = kind & 4;
+  if (!release && !w.fenced) return;
+  VClock mine;
+  if (release) hzRelease(w, m, &mine);
+  else mine = w.fenceClock;
+  if (!release) scope = std::min(scope, w.fenceScope);
+  VClock::Foreign f = publish(w, mine);
+  GlobalLog &log = *w.grid->log;
+  FOR_LANES(l, m) add(scope ? &log.flags[u64(p[l])] : &log.ctaFlags[u64(p[l])], f);
+}
+
+void syncLoad(Warp &w, u32 kind, u32 scope, u32 m, u8 *const *p) {
+  GlobalLog &log = *w.grid->log;
+  if (log.flags.empty() && log.ctaFlags.empty()) return;
+  FOR_LANES(l, m) {
+    auto it = log.flags.find(u64(p[l]));
+    VClock got;
+    if (it != log.flags.end() && (scope > 0 || !(kind & 2))) take(w, &got, it->second);
+    it = log.ctaFlags.find(u64(p[l]));
+    if (it != log.ctaFlags.end())
+      if (auto own = it->second.find(clusterKey(w)); own != it->second.end()) got.join(own->second);
+    if (kind & 2) hzAcquire(w, got);
+    w.acquirePending.join(got);
+  }
+}
+
+void syncFence(Warp &w, u32 lanes, u32 scope) {
+  hzAcquire(w, w.acquirePending);
+  w.fenceClock.clear();
+  hzRelease(w, lanes, &w.fenceClock);
+  w.fenced = true;
+  w.fenceScope = scope;
+}
+
+}  // namespace emu
