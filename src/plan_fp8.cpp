@@ -73,7 +73,6 @@ static_assert(offsetof(Tensor, head) == REF_TENSOR_HEAD);
 constexpr float kLog2e = 1.4426950408889634f;
 constexpr int kGroupRows = 64; // query rows of a warpgroup
 constexpr int kWarpRows = 16;  // rows of O a warp stores
-constexpr int kOutColumns = 64;
 
 // Causal: query tiles of a head that are neighbours in the order of tiles (ptx/sched.inc).
 constexpr uint32_t kCausalLevels = 4;
@@ -152,8 +151,9 @@ void plan_fp8(const Problem &p, const DeviceProps &device, RowIndex row_index, P
   map(FWD_TMAP_Q, p.q, false, kGroupRows);
   map(FWD_TMAP_K, p.k, true, row.tile_n);
   map(FWD_TMAP_V, p.v, true, row.tile_n);
-  add_map(s, FWD_TMAP_O, p.o, p.head_dim, p.seqlen_q, p.heads_q, p.batch, kOutColumns, kWarpRows,
-          TensorMap::SWIZZLE_128B);
+  const int span = row.head_dim == 96 ? 64 : 128; // bytes of O's panels (ptx/fp8_epilogue.inc)
+  add_map(s, FWD_TMAP_O, p.o, p.head_dim, p.seqlen_q, p.heads_q, p.batch, span / 2, kWarpRows,
+          swizzle_of(span));
 }
 
 void plan_fp8_reference(const Problem &p, const DeviceProps &, RowIndex row, Plan &plan) {
