@@ -31,6 +31,7 @@ enum class Fill {
   big_scores,  // q and k of standard deviation 8: nearly one-hot rows, scores in the hundreds
   equal_keys,  // K = 0, V[j] a code of j: LSE counts the visible keys, O is their mean
   hot_keys,    // each row finds one key by a code of signs: tile edges, mask edges, others
+  warm_keys,   // the same less sharply, so that gradients do not vanish
   rising,      // scores grow along the keys, faster in some rows: the maximum is always the newest
   opposed      // q = k = v = 0, dout of +-32768 that cancels over the heads of a group
 };
@@ -127,7 +128,9 @@ struct RowBlock {
 
 // The float64 results of some query rows, and how far off a kernel may be:
 //     2 * max|LOW - REF| + 1e-5 * (1 + max|REF|)     3 in place of 2 for gradients
-// LOW being the same maths in fp32 with P, dS and the outputs rounded to the storage type.
+// LOW being the same maths in fp32 with P, dS and the outputs rounded to the storage type.  Where
+// few elements are large, LOW may round them luckily: max|LOW - REF| counts as half a unit in the
+// last place of max|REF| at least, which is what any rounding of that element may cost.
 struct Reference {
   std::vector<RowBlock> rows;          // those of o and lse, in order
   std::vector<double> o, lse;          // one after the other in the order of `rows`

@@ -114,7 +114,7 @@ struct Block {
   // Keys that any row of the block sees, padded: the extent of every product over keys.
   int keys(int end) const { return padded(head.visible(end - 1)); }
 
-  // p = exp(S - max) with zeros where the mask hides the key, o = its product with V / sum.
+  // p = softmax(S), zero where the mask hides the key; o = p V.  Both rounded as they arise.
   void run(int first, int end) {
     query.clear();
     p.clear();
@@ -127,16 +127,9 @@ struct Block {
            n, head.head_dim);
     for (int i = first; i < end; ++i) softmax(p.row(i - first), i - first, head.visible(i));
 
-    Matrix<Real> rounded = p;
-    for (int i = first; i < end; ++i) round_row(rounding, rounded.row(i - first), n);
-    matmul(o.row(0), o.columns, rounded.row(0), rounded.columns, 1, value.row(0), value.columns,
-           rows, o.columns, n);
-    for (int i = first; i < end; ++i) {
-      Real *out = o.row(i - first);
-      const Real total = sum[i - first];
-      for (int c = 0; c < head.head_dim_v; ++c) out[c] = total > 0 ? out[c] / total : Real(0);
-      round_row(rounding, out, head.head_dim_v);
-    }
+    matmul(o.row(0), o.columns, p.row(0), p.columns, 1, value.row(0), value.columns, rows,
+           o.columns, n);
+    for (int i = first; i < end; ++i) round_row(rounding, o.row(i - first), head.head_dim_v);
   }
 
   void softmax(Real *s, int r, int visible) {
@@ -149,7 +142,9 @@ struct Block {
       s[j] = std::exp(s[j] - top);
       total += s[j];
     }
+    for (int j = 0; j < visible; ++j) s[j] /= total;
     std::fill(s + visible, s + p.columns, Real(0));
+    round_row(rounding, s, visible);
     maximum[r] = top;
     sum[r] = total;
   }
@@ -197,13 +192,8 @@ void head_backward(const Head &head, fa3ptx_dtype rounding, Real *dq, Real *dk, 
     for (int r = 0; r < end - first; ++r) {
       Real delta = 0;
       for (int c = 0; c < head.head_dim_v; ++c) delta += dout.row(r)[c] * block.o.row(r)[c];
-      Real *p = block.p.row(r), *s = ds.row(r);
-      const Real inverse = block.sum[r] > 0 ? 1 / block.sum[r] : Real(0);
-      for (int j = 0; j < n; ++j) {
-        p[j] *= inverse;
-        s[j] = p[j] * (s[j] - delta);
-      }
-      round_row(rounding, p, n);
+      Real *s = ds.row(r);
+      for (int j = 0; j < n; ++j) s[j] = block.p.row(r)[j] * (s[j] - delta);
       round_row(rounding, s, n);
     }
     matmul(dvalue.row(0), dvalue.columns, block.p.row(0), 1, block.p.columns, dout.row(0),

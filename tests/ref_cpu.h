@@ -1,8 +1,8 @@
 // ref_cpu.h - attention on the CPU, forward and backward: what every kernel is measured against.
 //
 // One routine serves two purposes.  In double and without rounding it is the reference (REF).  In
-// float, with P, O, dS and the gradients rounded to the storage type, it is the best that a kernel
-// of that type can be asked for (LOW): its distance from REF sets the tolerance.
+// float, with P = softmax(S), O, dS and the gradients rounded to the storage type as they arise, it
+// is what can be asked of a kernel of that type (LOW): its distance from REF sets the tolerance.
 #pragma once
 #include <vector>
 

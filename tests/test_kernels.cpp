@@ -63,7 +63,7 @@ void add_variety(std::vector<Test> &tests, const Row &row, const Problem &base) 
     tests.push_back(test);
   }
   for (Fill fill : {Fill::outliers, Fill::constant, Fill::big_scores, Fill::equal_keys,
-                    Fill::hot_keys, Fill::rising}) {
+                    is_backward(row) ? Fill::warm_keys : Fill::hot_keys, Fill::rising}) {
     Test test{with_lengths(base, 2 * m - 1, deep + 1), {}};
     test.problem.fill = fill;
     tests.push_back(test);
@@ -165,7 +165,8 @@ void compare_with_reference_kernels(RowIndex r, const Problem &p) {
   by_reference.flags |= FA3PTX_FLAG_REFERENCE;
   const Run oracle = run_forward(gpu(), by_reference, values);
   REQUIRE(oracle.status == FA3PTX_OK);
-  const auto same = [&](const std::string &name, const Dense &got, const Dense &want, double allowed) {
+  const auto same = [&](const std::string &name, const Dense &got, const Dense &want,
+                        double allowed) {
     const double limit = 2 * allowed * largest(p.dtype, want);
     size_t wrong = 0;
     for (size_t i = 0; i < want.bits.size(); ++i) {
