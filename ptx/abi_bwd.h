@@ -4,8 +4,8 @@
 // Words used below
 //   slot      a (batch, query head) pair: batch * heads_q + head
 //   block     64 query rows of a slot, or 64 key rows of a (batch, key head) pair
-//   fragment  64 x D fp32 numbers as a warpgroup holds them (wgmma.inc): float4 i of thread t, its
-//             accumulators 4i .. 4i+3, is float4 number 128 i + t
+//   fragment  64 x D fp32 numbers as a warpgroup holds them (wgmma.inc), 16 rows a warp: float4 i
+//             of lane l of warp w, its accumulators 4i .. 4i+3, is float4 number (w D/8 + i) 32 + l
 
 // ---- the main kernel: bwd_d128.ptx, bwd_d256.ptx ------------------------------------------------
 #define BWD_TMAP_Q 0
