@@ -95,7 +95,7 @@ $(BUILD)/libfa3ptx.so: $(BUILD)/$(SONAME)
 PROGRAMS := $(patsubst tests/%.cpp,%,$(wildcard tests/test_*.cpp)) abi_c
 SUPPORT  := $(filter-out tests/test_% tests/demo.cpp,$(wildcard tests/*.cpp))
 EMULATED := $(BUILD)/emu/libcuda.so.1
--include $(wildcard tests/*.mk tests/*/*.mk)
+-include $(wildcard tests/*.mk tests/*/*.mk bench/*.mk)
 $(BUILD)/tests/%.o $(BUILD)/bench/%.o: CXX_ALL += -Isrc -Itests
 $(BUILD)/tests/%.o: tests/%.cpp
 	@mkdir -p $(@D); echo '  CXX    $<'
@@ -211,7 +211,7 @@ install: all
 clean:
 	@rm -rf $(filter-out $(WHEELS),$(wildcard $(BUILD)/*))
 help:
-	@sed -n 's/^## //p' Makefile
+	@sed -n 's/^## //p' $(filter-out %.d,$(MAKEFILE_LIST))
 	@echo 'Variables: BUILD PREFIX DESTDIR CUDA_HOME PTXAS CUDA_INC CC CXX CXXFLAGS'
 .PHONY: demo check programs gpu-check bench lint expand sass setup setup-sanitizer install clean \
   help
