@@ -31,7 +31,6 @@ enum class Fill {
   big_scores,  // q and k of standard deviation 8: nearly one-hot rows, scores in the hundreds
   equal_keys,  // K = 0, V[j] a code of j: LSE counts the visible keys, O is their mean
   hot_keys,    // each row finds one key by a code of signs: tile edges, mask edges, others
-  warm_keys,   // the same less sharply, so that gradients do not vanish
   rising,      // scores grow along the keys, faster in some rows: the maximum is always the newest
   opposed      // q = k = v = 0, dout of +-32768 that cancels over the heads of a group
 };

@@ -63,7 +63,7 @@ void add_variety(std::vector<Test> &tests, const Row &row, const Problem &base) 
     tests.push_back(test);
   }
   for (Fill fill : {Fill::outliers, Fill::constant, Fill::big_scores, Fill::equal_keys,
-                    is_backward(row) ? Fill::warm_keys : Fill::hot_keys, Fill::rising}) {
+                    Fill::hot_keys, Fill::rising}) {
     Test test{with_lengths(base, 2 * m - 1, deep + 1), {}};
     test.problem.fill = fill;
     tests.push_back(test);
