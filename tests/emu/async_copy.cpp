@@ -99,7 +99,7 @@ bool asyncForceOne(Cluster &c) {
 bool bulkWaitReady(Warp &, const Wait &) { return true; }
 bool cpAsyncWaitReady(Warp &, const Wait &) { return true; }
 
-// ---- pieces of copies -----------------------------------------------------------------------------
+// ---- pieces of copies -------------------------------------------------------------------------
 u8 *globalRange(AsyncOp &op, u64 addr, u64 bytes, bool write) {
   Warp &w = *op.issuer;
   Allocation *a = w.grid->lastAlloc;

@@ -1,4 +1,4 @@
-// cta.cpp - sets up the CTAs of a cluster: shared memory, register files, special registers, actors.
+// cta.cpp - sets up the CTAs of a cluster: memory, register files, special registers, actors.
 #include "scheduler.h"
 
 namespace emu {

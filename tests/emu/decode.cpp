@@ -42,7 +42,7 @@ Ty Decoder::typeAt(int fromEnd) const {
 }
 Ty Decoder::lastType() const { return typeAt(0); }
 
-// ---- registers ----------------------------------------------------------------------------------
+// ---- registers --------------------------------------------------------------------------------
 u32 Decoder::regOffset(int reg) {
   u32 &off = prog_->regOffset[size_t(reg)];
   if (off == ~0u) {
@@ -235,7 +235,7 @@ void Decoder::wgmmaReg(const Operand &o) {
   prog_->wgmmaRegs.push_back(ast_->regs[size_t(o.reg)].name);
 }
 
-// ---- the whole kernel ---------------------------------------------------------------------------
+// ---- the whole kernel -------------------------------------------------------------------------
 void Decoder::decodeOne(size_t i) {
   stmt_ = &ast_->stmts[i];
   defs_.clear();

@@ -86,7 +86,7 @@ CUresult cuDriverGetVersion(int *v) {
   return CUDA_SUCCESS;
 }
 
-// ---- devices --------------------------------------------------------------------------------------
+// ---- devices ----------------------------------------------------------------------------------
 CUresult cuDeviceGetCount(int *n) {
   EMU_ENTER();
   if (!n) return CUDA_ERROR_INVALID_VALUE;
@@ -170,7 +170,7 @@ CUresult cuDeviceGetAttribute(int *v, CUdevice_attribute a, CUdevice d) {
   return CUDA_SUCCESS;
 }
 
-// ---- contexts -------------------------------------------------------------------------------------
+// ---- contexts ---------------------------------------------------------------------------------
 static Context *contextOf(CUcontext c) {
   auto *x = reinterpret_cast<Context *>(c);
   return x && x->magic == Context().magic ? x : nullptr;
@@ -273,7 +273,7 @@ CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest) {
   return CUDA_SUCCESS;
 }
 
-// ---- errors and lookup ----------------------------------------------------------------------------
+// ---- errors and lookup ------------------------------------------------------------------------
 #define ERRORS(X)                                                                              \
   X(SUCCESS) X(ERROR_INVALID_VALUE) X(ERROR_OUT_OF_MEMORY) X(ERROR_NOT_INITIALIZED)           \
   X(ERROR_NO_DEVICE) X(ERROR_INVALID_DEVICE) X(ERROR_INVALID_IMAGE) X(ERROR_INVALID_CONTEXT)  \
@@ -315,7 +315,7 @@ CUresult cuGetProcAddress_v2(const char *symbol, void **fn, int, cuuint64_t,
   return *fn ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
-// ---- for tests ------------------------------------------------------------------------------------
+// ---- for tests --------------------------------------------------------------------------------
 #define EMU_EXPORT extern "C" __attribute__((visibility("default")))
 
 EMU_EXPORT const char *fa3emu_report(void) { return reportText().c_str(); }

@@ -103,7 +103,8 @@ static Image *imageOf(const void *h) {
   return liveImages.count(h) ? static_cast<Image *>(const_cast<void *>(h)) : nullptr;
 }
 
-// ---- libraries: junk is accepted here and refused at cuLibraryGetKernel, as the real driver does ----
+// ---- libraries -------------------------------------------------------------------------------
+// Junk is accepted here and refused at cuLibraryGetKernel, as by the real driver.
 CUresult cuLibraryLoadData(CUlibrary *out, const void *code, CUjit_option *, void **, unsigned int,
                            CUlibraryOption *, void **, unsigned int) {
   EMU_ENTER();
@@ -180,7 +181,7 @@ CUresult cuLibraryGetGlobal(CUdeviceptr *p, size_t *n, CUlibrary l, const char *
   return globalOf(p, n, l, name);
 }
 
-// ---- attributes -----------------------------------------------------------------------------------
+// ---- attributes -------------------------------------------------------------------------------
 static u32 threadsOf(const KernelAst &k) {
   u32 n = k.maxntid[0] * std::max(1u, k.maxntid[1]) * std::max(1u, k.maxntid[2]);
   return n ? n : 1024;
@@ -252,7 +253,7 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *n, CUfunction f, int t
   return CUDA_SUCCESS;
 }
 
-// ---- launches -------------------------------------------------------------------------------------
+// ---- launches ---------------------------------------------------------------------------------
 namespace {
 
 CUresult checkShape(const Kernel &k, const LaunchConfig &c, int device) {

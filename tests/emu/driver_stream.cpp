@@ -107,7 +107,7 @@ CUresult cuLaunchHostFunc(CUstream h, CUhostFn fn, void *data) {
   return CUDA_SUCCESS;
 }
 
-// ---- events ---------------------------------------------------------------------------------------
+// ---- events -----------------------------------------------------------------------------------
 CUresult cuEventCreate(CUevent *out, unsigned int flags) {
   EMU_ENTER_CONTEXT();
   if (!out) return CUDA_ERROR_INVALID_VALUE;
@@ -159,7 +159,7 @@ CUresult cuEventElapsedTime(float *ms, CUevent ha, CUevent hb) {
   return CUDA_SUCCESS;
 }
 
-// ---- capture and graphs ---------------------------------------------------------------------------
+// ---- capture and graphs -----------------------------------------------------------------------
 CUresult cuStreamBeginCapture(CUstream h, CUstreamCaptureMode) {
   EMU_ENTER_CONTEXT();
   Stream *s = streamOf(h);

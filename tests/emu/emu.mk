@@ -1,7 +1,7 @@
 # The emulated driver: $(BUILD)/emu/libcuda.so.1. It is built for the vector units of this machine
 # (EMU_ARCH overrides) and checks at cuInit that it runs on no lesser one.
-EMU_ARCH ?= $(shell sed -n '/^flags/{s/.* avx512vl .*/x86-64-v4/p;t q;s/.* avx2 .*/x86-64-v3/p;:q q}' \
-  /proc/cpuinfo 2>/dev/null | grep x86)
+EMU_CPU  := $(shell sed -n '/^flags/{p;q}' /proc/cpuinfo 2>/dev/null)
+EMU_ARCH ?= $(if $(filter avx512vl,$(EMU_CPU)),x86-64-v4,$(if $(filter avx2,$(EMU_CPU)),x86-64-v3))
 EMU_FLAGS = -O3 -fPIC -fvisibility=hidden -fno-strict-aliasing -ffp-contract=off -fno-math-errno \
   -fno-trapping-math $(if $(EMU_ARCH),-march=$(EMU_ARCH) -mprefer-vector-width=512)
 EMU_OBJS := $(patsubst tests/emu/%.cpp,$(BUILD)/emu/%.o,$(wildcard tests/emu/*.cpp))

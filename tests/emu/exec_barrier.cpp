@@ -49,7 +49,7 @@ Step namedBarrier(Warp &w, const Instr &in, u32 m) {
   for (u32 other : b.who)
     if (other == w.id)
       return fatal(w, in, "barrier-count",
-                   strf("barrier %u: warp %u arrives twice before the barrier completes", id, w.id));
+                   strf("barrier %u: warp %u arrives twice before it completes", id, w.id));
   if (!b.expected) b.first = &in;
   b.expected = count;
   b.arrived += kLanes;
@@ -74,7 +74,7 @@ Step namedBarrier(Warp &w, const Instr &in, u32 m) {
   return block(w, WaitKind::NamedBarrier, id, b.generation);
 }
 
-// ---- cluster barrier --------------------------------------------------------------------------------
+// ---- cluster barrier --------------------------------------------------------------------------
 // sel: 0 arrive 1 wait; sel2: relaxed
 Step clusterBarrier(Warp &w, const Instr &in, u32) {
   Cluster &c = *w.cta->cluster;
@@ -99,7 +99,7 @@ Step clusterBarrier(Warp &w, const Instr &in, u32) {
   return Step::Next;
 }
 
-// ---- fences -------------------------------------------------------------------------------------------
+// ---- fences -----------------------------------------------------------------------------------
 // sel: 1 proxy.async on shared memory, 8 on global memory, 2 mbarrier_init, 4 memory fence;
 // sel2: scope of a memory fence
 Step fence(Warp &w, const Instr &in, u32 m) {

@@ -102,7 +102,7 @@ Step set(Warp &w, const Instr &in, u32 m) {
   return Step::Next;
 }
 
-// setp/set on packed pairs: one comparison per half. in.e keeps nothing; imm selects scalar compare.
+// setp/set on packed pairs: one comparison per half. imm: the comparison.
 template <bool Bf, bool ToPred> Step packedCompare(Warp &w, const Instr &in, u32 m) {
   const u32 *a = w.src<u32>(in.a), *b = w.src<u32>(in.b);
   u32 r[2];

@@ -1,4 +1,5 @@
-// exec_convert.cpp - cvt in all its forms. In packed conversions the *first* source is the high half.
+// exec_convert.cpp - cvt in all its forms. In packed conversions the *first* source is the high
+// half.
 #include "interp.h"
 #include "numeric.h"
 
@@ -119,7 +120,7 @@ Step cvtAny(Warp &w, const Instr &in, u32 m) {
   return Step::Next;
 }
 
-// ---- the common ones, vectorised ----------------------------------------------------------------------
+// ---- the common ones, vectorised --------------------------------------------------------------
 template <class D, class S> Step cvtInt(Warp &w, const Instr &in, u32 m) {
   const S *a = w.src<S>(in.a);
   lanes(w.dst<D>(in.d), m, [&](int l) { return D(a[l]); });

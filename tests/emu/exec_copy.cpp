@@ -7,7 +7,7 @@ void cpAsyncComplete(Warp &w, u32 groups);  // async_copy.cpp
 
 namespace {
 
-// ---- cp.async -----------------------------------------------------------------------------------
+// ---- cp.async ---------------------------------------------------------------------------------
 void cpActorOf(Warp &w) {
   if (w.cpActor < 0) w.cpActor = w.cta->cluster->newActor({ActorInfo::CpAsyncActor, w.cta, w.id});
 }
@@ -94,7 +94,7 @@ Step cpMbarArrive(Warp &w, const Instr &in, u32 m) {
   return Step::Next;
 }
 
-// ---- cp.async.bulk ------------------------------------------------------------------------------
+// ---- cp.async.bulk ----------------------------------------------------------------------------
 bool bulkSizeOk(Warp &w, const Instr &in, u32 size, u64 global, int lane) {
   if (size % 16 || global % 16) {
     fatal(w, in, "misaligned",

@@ -87,7 +87,7 @@ int roundingMode(const Decoder &d) {
   return FE_TONEAREST;
 }
 
-// ---- one-operand functions --------------------------------------------------------------------------
+// ---- one-operand functions --------------------------------------------------------------------
 EMU_INLINE float fneg(float x) { return u2f(f2u(x) ^ 0x80000000); }
 EMU_INLINE float fabs32(float x) { return u2f(f2u(x) & 0x7fffffff); }
 EMU_INLINE float frcp(float x) { return 1.0f / x; }

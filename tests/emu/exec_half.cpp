@@ -1,5 +1,5 @@
-// exec_half.cpp - arithmetic on f16, bf16 and their packed pairs, done in f32 (fma: f64) and rounded
-// once to the 16-bit format.
+// exec_half.cpp - arithmetic on f16, bf16 and their packed pairs, done in f32 (fma: f64) and
+// rounded once to the 16-bit format.
 #include "interp.h"
 #include "numeric.h"
 

@@ -131,7 +131,7 @@ template <class T, bool Add3> Step mul24(Warp &w, const Instr &in, u32 m) {
   return Step::Next;
 }
 
-// ---- carry chains ---------------------------------------------------------------------------------
+// ---- carry chains -----------------------------------------------------------------------------
 // sel: 1 = carry in, 2 = carry out, 4 = subtract, 8 = multiply first (mad), 16 = .hi
 template <class T> Step carryOp(Warp &w, const Instr &in, u32 m) {
   using W = typename Twice<T>::type;
@@ -155,7 +155,7 @@ template <class T> Step carryOp(Warp &w, const Instr &in, u32 m) {
   return Step::Next;
 }
 
-// ---- bits -------------------------------------------------------------------------------------------
+// ---- bits -------------------------------------------------------------------------------------
 template <class T> Step shl(Warp &w, const Instr &in, u32 m) {
   const T *a = w.src<T>(in.a);
   const u32 *b = w.src<u32>(in.b);

@@ -75,7 +75,7 @@ Step movmatrix(Warp &w, const Instr &in, u32) {
   return Step::Next;
 }
 
-// ---- mma.sync.m16n8k{8,16}.f32.{f16,bf16} ---------------------------------------------------------
+// ---- mma.sync.m16n8k{8,16}.f32.{f16,bf16} -----------------------------------------------------
 // vec: d (4), vec2: a (2 or 4), b (1 or 2), c (4). sel: bf16
 Step mma(Warp &w, const Instr &in, u32) {
   u32 k = u32(in.imm), na = k / 4, nb = k / 8;
@@ -90,7 +90,8 @@ Step mma(Warp &w, const Instr &in, u32) {
       for (u32 h = 0; h < 2; ++h)
         A[g + (i & 1) * 8][2 * t + h + (i >> 1) * 8] = value(w.src<u32>(in.vec2[i])[l], h);
     for (u32 i = 0; i < nb; ++i)
-      for (u32 h = 0; h < 2; ++h) B[2 * t + h + i * 8][g] = value(w.src<u32>(in.vec2[na + i])[l], h);
+      for (u32 h = 0; h < 2; ++h)
+        B[2 * t + h + i * 8][g] = value(w.src<u32>(in.vec2[na + i])[l], h);
     for (u32 i = 0; i < 4; ++i)
       D[g + (i >> 1) * 8][2 * t + (i & 1)] = w.src<float>(in.vec2[na + nb + i])[l];
   }

@@ -173,8 +173,9 @@ template <class T, class R> void loadInto(Warp &w, const Operand &o, u32 m, u8 *
 }
 template <class T> void loadLanes(Warp &w, const Instr &in, u32 m, u8 *const *p, int v,
                                   const Operand &o) {
+  using S32 = std::conditional_t<std::is_signed_v<T>, s32, u32>;
   if (in.sel2 == 16) loadInto<T, std::make_unsigned_t<T>>(w, o, m, p, v);
-  else if (in.sel2 == 32) loadInto<T, std::conditional_t<std::is_signed_v<T>, s32, u32>>(w, o, m, p, v);
+  else if (in.sel2 == 32) loadInto<T, S32>(w, o, m, p, v);
   else loadInto<T, std::conditional_t<std::is_signed_v<T>, s64, u64>>(w, o, m, p, v);
 }
 // 8- and 16-bit loads into 16-bit registers extend to 16 bits.
@@ -191,9 +192,28 @@ template <> void loadLanes<s8>(Warp &w, const Instr &in, u32 m, u8 *const *p, in
   else loadInto<s8, s64>(w, o, m, p, v);
 }
 
+// Plain loads of initialised global memory that this launch has not written, all lanes in the
+// allocation used last: the common case, without the questions that cannot arise.
+bool quickLoad(const Warp &w, const Instr &in, u32 m, u32 bytes, const u64 *addr, u8 **p) {
+  if (in.addr.space != Space::Global && in.addr.space != Space::Generic) return false;
+  const Allocation *a = w.grid->lastAlloc;
+  if (!a || a->size < bytes || a->writtenBy == w.grid->log->id) return false;
+  u32 bits = bytes >= 8 ? 255 : (1u << bytes) - 1;
+  bool checkInit = a->init && options().uninitGlobal;
+  FOR_LANES(l, m) {
+    u64 at = addr[l] - a->base;
+    if (at > a->size - bytes || (addr[l] & (bytes - 1))) return false;
+    for (u64 b = at; checkInit && b < at + bytes; b += 8)
+      if ((a->init[b >> 3] >> (b & 7) & bits) != bits) return false;
+    p[l] = reinterpret_cast<u8 *>(addr[l]);
+  }
+  return true;
+}
+
 bool places(Warp &w, const Instr &in, u32 m, u32 bytes, Access acc, u8 **p) {
   u64 addr[kLanes];
   laneAddresses(w, in.addr, addr);
+  if (acc == Access::Read && quickLoad(w, in, m, bytes, addr, p)) return true;
   FOR_LANES(l, m) {
     Place at = resolve(w, in, in.addr.space, addr[l], bytes, bytes, acc, int(l));
     if (!at.p) return false;

@@ -70,7 +70,7 @@ template <class F> void forRows(const Box &b, F f) {
     bool inside = last > first;
     u64 addr = m.address;
     for (int d = 1; d < m.rank; ++d) {
-      s64 c = s64(b.start[d]) + s64(idx[d]) * m.elementStride[d];
+      s64 c = s64(b.start[d]) + s64(idx[d]);
       inside &= c >= 0 && c <= s64(m.extent[d]);
       addr += u64(c) * m.stride[d - 1];
     }

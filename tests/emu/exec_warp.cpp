@@ -1,4 +1,5 @@
-// exec_warp.cpp - what lanes of one warp do together: shfl, vote, match, elect, redux, bar.warp.sync.
+// exec_warp.cpp - what lanes of one warp do together: shfl, vote, match, elect, redux,
+// bar.warp.sync.
 #include "interp.h"
 
 namespace emu {

@@ -20,7 +20,7 @@ struct Shape {
 };
 const Shape &shapeOf(const Instr &in) { return *reinterpret_cast<const Shape *>(in.imm); }
 
-// ---- shared-memory matrix descriptors ---------------------------------------------------------------
+// ---- shared-memory matrix descriptors ---------------------------------------------------------
 struct Descriptor {
   u32 start, lbo, sbo, mode;  // bytes; mode 0 none, 1 = 128 B, 2 = 64 B, 3 = 32 B
   explicit Descriptor(u64 d)
@@ -74,7 +74,7 @@ void gather(const Cta &cta, u64 desc, bool trans, u32 rows, u32 firstRow, u32 ta
   });
 }
 
-// ---- execution --------------------------------------------------------------------------------------
+// ---- execution --------------------------------------------------------------------------------
 void executeWarp(Warp &w, const WgmmaOp &op, const Shape &s, const PanelB &b) {
   static PanelA a;
   alignas(64) u8 raw[64 * 32];
@@ -130,7 +130,8 @@ void wgmmaTick(Cluster &c) {
   if (asyncMode() != 2) return;
   for (auto &cta : c.ctas)
     for (Warpgroup &wg : cta->warpgroups)
-      if (!wg.queue.empty() && rng().chance(1, 8)) completeWgmma(wg, wg.headSerial + 1 + rng().below(4));
+      if (!wg.queue.empty() && rng().chance(1, 8))
+        completeWgmma(wg, wg.headSerial + 1 + rng().below(4));
 }
 
 static u64 waitTarget(const Warp &w, u32 keep) {
@@ -217,7 +218,8 @@ Step issue(Warp &w, const Instr &in, u32) {
   bool scaleD = true;
   if (in.c.present()) {
     u32 p = w.pred(in.c) ^ (s.scaleDNegate ? ~0u : 0);
-    if (p != 0 && p != kAllLanes) return fatal(w, in, "divergence", "scale-d differs between lanes");
+    if (p != 0 && p != kAllLanes)
+      return fatal(w, in, "divergence", "scale-d differs between lanes");
     scaleD = p != 0;
   }
   u32 group = u32(w.wgGroupEnd.size());
@@ -253,7 +255,7 @@ Step issue(Warp &w, const Instr &in, u32) {
   return Step::Next;
 }
 
-// ---- decoding ---------------------------------------------------------------------------------------
+// ---- decoding ---------------------------------------------------------------------------------
 bool inputNamed(Ty t, MmaIn *out) {
   static const std::map<Ty, MmaIn> names = {{Ty::BF16, MmaIn::Bf16}, {Ty::F16, MmaIn::F16},
                                             {Ty::TF32, MmaIn::Tf32}, {Ty::E4M3, MmaIn::E4m3},

@@ -100,7 +100,7 @@ void checkAgainstReads(const Touch &a, u32 packed) {
   }
 }
 
-// ---- events and read sets -------------------------------------------------------------------------
+// ---- events and read sets ---------------------------------------------------------------------
 u32 newWrite(Cluster &c, const WriteEvent &e) {
   c.writes.push_back(e);
   return u32(c.writes.size() - 1);
@@ -169,7 +169,7 @@ void reportUninit(const Touch &a) {
 
 }  // namespace
 
-// ---- accesses ---------------------------------------------------------------------------------------
+// ---- accesses ---------------------------------------------------------------------------------
 void hzGeneric(Warp &w, const Instr &in, Cta &target, u32 off, u32 bytes, int lane, Access acc) {
   if (!options().races) return;
   Cluster &c = *w.cta->cluster;
@@ -336,11 +336,11 @@ void hzMbarUse(Warp &w, const Instr &in, Mbar &m, bool async) {
                (m.fenced && m.initEpoch <= k.executed);
   if (known) return;
   finding(w, in, "mbarrier-init",
-          strf("uses the mbarrier at shared offset %u, initialised by warp %u at %s; nothing orders "
-               "the two", m.offset, m.initWarp->id, w.prog->where(*m.initInstr).c_str()));
+          strf("uses the mbarrier at shared offset %u, initialised by warp %u at %s; nothing "
+               "orders the two", m.offset, m.initWarp->id, w.prog->where(*m.initInstr).c_str()));
 }
 
-// ---- synchronisation --------------------------------------------------------------------------------
+// ---- synchronisation --------------------------------------------------------------------------
 void hzRelease(Warp &w, u32 lanes, VClock *into) {
   into->join(w.clock);
   Known &k = into->at(w.actor);
@@ -388,7 +388,7 @@ void hzRemoteTouch(Warp &w, Cta &target) {
   target.remoteTouch.at(w.actor).executed = w.epoch;
 }
 
-// ---- exit -------------------------------------------------------------------------------------------
+// ---- exit -------------------------------------------------------------------------------------
 void hzWarpExit(Warp &w, const Instr &in) {
   if (w.grid->aborted) return;
   if (!w.bulkOpen.empty())

@@ -20,7 +20,7 @@ void hzMbarWord(Warp &w, const Instr &in, Mbar &m, int lane);  // init: claims t
 void hzMbarInval(Warp &w, const Instr &in, Mbar &m, int lane); // the 8 bytes are ordinary again
 void hzMbarUse(Warp &w, const Instr &in, Mbar &m, bool async);
 
-// --- global memory (hazards_global.cpp) ---------------------------------------------------------
+// --- global memory (hazards_global.cpp) --------------------------------------------------------
 void hgAccess(Warp &w, const Instr &in, Allocation &a, u64 addr, u32 bytes, int lane, Access acc);
 void hgAsyncWrite(Warp &w, const Instr &in, Allocation &a, u64 addr, u64 bytes, bool reduce);
 void hgAsyncRead(Warp &w, const Instr &in, Allocation &a, u64 addr, u64 bytes);

@@ -34,8 +34,8 @@ bool fencedForAsync(const Warp &w, const GlobalWrite &e) {
 }
 
 std::string who(const GlobalWrite &e) {
-  return strf("%s CTA (%u,%u,%u) warp %u at %s", e.async ? "a bulk copy of" : "", e.cta[0], e.cta[1],
-              e.cta[2], e.warp, e.prog->where(*e.instr).c_str());
+  return strf("%s CTA (%u,%u,%u) warp %u at %s", e.async ? " a bulk copy of" : "", e.cta[0],
+              e.cta[1], e.cta[2], e.warp, e.prog->where(*e.instr).c_str());
 }
 
 // One earlier write against an access by `w`.
@@ -144,7 +144,7 @@ void hgAsyncRead(Warp &w, const Instr &in, Allocation &a, u64 addr, u64 bytes) {
   }
 }
 
-// ---- flags ------------------------------------------------------------------------------------------
+// ---- flags ------------------------------------------------------------------------------------
 u32 scopeNamed(const Decoder &d) {
   if (d.has("cta")) return 0;
   if (d.has("cluster")) return 1;

@@ -45,7 +45,7 @@ Cta *resolveShared(Warp &w, const Instr &in, u64 addr, u32 bytes, u32 align, boo
                    u32 *off, int lane);
 
 // Flags in memory (hazards_global.cpp): release stores and acquire loads carry clocks from one warp
-// to another. Kinds: bit 0 relaxed, 1 acquire, 2 release. Scopes: 0 CTA, 1 cluster, 2 GPU or system.
+// to another. Kinds: bit 0 relaxed, 1 acquire, 2 release. Scopes: 0 CTA, 1 cluster, 2 GPU, system.
 void syncStore(Warp &w, u32 kind, u32 scope, u32 m, u8 *const *p);
 void syncLoad(Warp &w, u32 kind, u32 scope, u32 m, u8 *const *p);
 void syncFence(Warp &w, u32 lanes, u32 scope);

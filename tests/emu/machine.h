@@ -15,7 +15,7 @@ struct Cluster;
 struct Grid;
 struct Mbar;
 
-// ---- address windows ----------------------------------------------------------------------------
+// ---- address windows --------------------------------------------------------------------------
 // A 64-bit generic address carries its window in the top byte; global memory has none (host
 // addresses). Shared addresses: CTA rank in bits 24.., offset below; offsets start at 1 KiB, as on
 // hardware, so that address 0 is never valid.
@@ -26,7 +26,7 @@ constexpr u64 kWindowMask = 0xffull << 56;
 constexpr u32 kSharedBase = 1024;
 constexpr u32 kRankShift = 24;
 
-// ---- waiting ------------------------------------------------------------------------------------
+// ---- waiting ----------------------------------------------------------------------------------
 enum class WaitKind : u8 {
   None, Converge, Mbarrier, NamedBarrier, ClusterBarrier, WgmmaIssue, WgmmaGroup, BulkGroup,
   CpAsync, GridDependency, Registers, Sleep
@@ -48,7 +48,7 @@ struct Frag {
   Wait wait;
 };
 
-// ---- asynchronous work --------------------------------------------------------------------------
+// ---- asynchronous work ------------------------------------------------------------------------
 // A bulk copy or reduction. `read` moves its source into `data`, `write` delivers it and signals.
 struct AsyncOp {
   Warp *issuer = nullptr;
@@ -89,7 +89,7 @@ struct Warpgroup {
   u64 headSerial = 0;           // serial number of queue.front()
 };
 
-// ---- warps --------------------------------------------------------------------------------------
+// ---- warps ------------------------------------------------------------------------------------
 struct WarpEvent { u32 pc; u64 tick; };
 
 struct Warp {
@@ -173,7 +173,7 @@ struct Warp {
   void note(u32 at, u64 tick) { events[numEvents++ & 7] = {at, tick}; }
 };
 
-// ---- barriers -----------------------------------------------------------------------------------
+// ---- barriers ---------------------------------------------------------------------------------
 struct NamedBarrier {
   u32 expected = 0;              // threads; 0: idle
   u32 arrived = 0;
@@ -206,7 +206,7 @@ struct Mbar {
   u32 inFlight = 0;              // copies that will still signal
 };
 
-// ---- shared-memory shadow -----------------------------------------------------------------------
+// ---- shared-memory shadow ---------------------------------------------------------------------
 // One cell per 4 bytes. w = write event << 5 | lane; r = read set << 6 | several lanes << 5 | lane.
 struct Cell {
   u32 w = 0, r = 0;

@@ -22,7 +22,7 @@ EMU_INLINE float saturate(float x) { return x > 0.0f ? (x < 1.0f ? x : 1.0f) : 0
 constexpr u32 kNan = 0x7fffffff;  // what the hardware's arithmetic returns
 EMU_INLINE float canonical(float x) { return x == x ? x : u2f(kNan); }
 
-// ---- bf16 -----------------------------------------------------------------------------------------
+// ---- bf16 -------------------------------------------------------------------------------------
 EMU_INLINE float fromBf16(u16 h) { return u2f(u32(h) << 16); }
 EMU_INLINE u16 toBf16(float x) {  // round to nearest even
   u32 u = f2u(x);
@@ -34,7 +34,7 @@ EMU_INLINE u16 toBf16Rz(float x) {
   return u16((u & 0x7fffffff) > 0x7f800000 ? 0x7fff : u >> 16);
 }
 
-// ---- f16 ------------------------------------------------------------------------------------------
+// ---- f16 --------------------------------------------------------------------------------------
 EMU_INLINE float fromF16(u16 h) {
   u32 em = u32(h & 0x7fff) << 13, sign = u32(h & 0x8000) << 16;
   float f = u2f(em) * 0x1p112f;                       // rebias the exponent, denormals included
@@ -60,7 +60,7 @@ EMU_INLINE u16 toF16Rz(float x) {
   return u16(a > 0x7f800000 ? 0x7fff : r | sign);
 }
 
-// ---- 8-bit floats: e4m3 (bias 7, no infinity, NaN = 0x7f), e5m2 (bias 15, IEEE-like) ---------------
+// ---- 8-bit floats: e4m3 (bias 7, no infinity, NaN = 0x7f), e5m2 (bias 15, IEEE-like) ----------
 EMU_INLINE float fromE5m2(u8 b) { return fromF16(u16(b << 8)); }
 EMU_INLINE float fromE4m3(u8 b) {
   u32 mag = b & 0x7f, sign = u32(b & 0x80) << 24;
@@ -85,7 +85,7 @@ EMU_INLINE u8 toE5m2(float x) {
   return u8(a > 0x7f800000 ? 0x7f : r | sign);
 }
 
-// ---- tf32: f32 with 10 mantissa bits; the tensor core ignores the rest -----------------------------
+// ---- tf32: f32 with 10 mantissa bits; the tensor core ignores the rest ------------------------
 EMU_INLINE float truncTf32(float x) { return u2f(f2u(x) & 0xffffe000); }
 EMU_INLINE float toTf32Rna(float x) {
   u32 u = f2u(x);
@@ -96,7 +96,7 @@ EMU_INLINE float toTf32Rn(float x) {
   return (u & 0x7f800000) == 0x7f800000 ? x : u2f((u + 0xfff + (u >> 13 & 1)) & 0xffffe000);
 }
 
-// ---- approximations: at least as close as the hardware's (2 ulp), not bit-equal to it --------------
+// ---- approximations: at least as close as the hardware's (2 ulp), not bit-equal to it ---------
 EMU_INLINE float exp2Approx(float x) {  // denormal results are flushed by the caller if it wants
   float c = x < -160.0f ? -160.0f : x > 130.0f ? 130.0f : x;
   c = c == c ? c : 0.0f;

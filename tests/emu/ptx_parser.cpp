@@ -277,7 +277,8 @@ class Parser {
 
   void skipLine() {
     Loc l = peek().loc;
-    while (peek().loc.line == l.line && peek().loc.file == l.file && peek().kind != Tok::End) take();
+    while (peek().loc.line == l.line && peek().loc.file == l.file && peek().kind != Tok::End)
+      take();
   }
 
   void skipBraces() {

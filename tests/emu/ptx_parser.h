@@ -34,7 +34,7 @@ struct Arg {
   s64 ival = 0;                // Int; offset added to Var; offset of Mem
   double fval = 0;             // Float
   int label = -1;              // Label: statement index, filled in at the end of the kernel
-  std::vector<Arg> elems;      // Vec: elements. Mem: [0] base (if a register), then what follows a ','
+  std::vector<Arg> elems;      // Vec: elements. Mem: [0] base (if a register), then the rest
   std::vector<Arg> pair;       // `p|q`: the second destination
 };
 

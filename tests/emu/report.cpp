@@ -56,10 +56,7 @@ std::string lastEvents(const Warp &w) {
 
 }  // namespace
 
-Options &options() {
-  static Options o;
-  return o;
-}
+Options theOptions;
 
 std::string describeWarp(const Warp &w) {
   return strf("CTA (%u,%u,%u) warp %u", w.cta->index[0], w.cta->index[1], w.cta->index[2], w.id);

@@ -20,7 +20,8 @@ struct Options {
   bool quiet = false;
   std::string reportFile;
 };
-Options &options();
+extern Options theOptions;
+inline Options &options() { return theOptions; }
 
 // Codes are short names such as "shared-race"; README.md lists them all.
 // Returns Step::Abort once a launch has enough findings, else Step::Next.

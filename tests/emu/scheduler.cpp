@@ -20,7 +20,7 @@ Rng &rng() { return engine.rng; }
 int asyncMode() { return engine.mode; }
 void seedScheduler(u64 seed) { engine.rng.s = seed * 0x2545f4914f6cdd1dull + 12345; }
 
-// ---- one warp -----------------------------------------------------------------------------------
+// ---- one warp ---------------------------------------------------------------------------------
 namespace {
 
 // Merges fragments that stand at the same pc and are both ready (or both wait to converge).
@@ -192,7 +192,7 @@ bool allConvergeBlocked(const Warp &w) {
   return !w.frags.empty();
 }
 
-// ---- one grid -----------------------------------------------------------------------------------
+// ---- one grid ---------------------------------------------------------------------------------
 class GridRunner {
  public:
   explicit GridRunner(Grid &g) : g_(g) {}
@@ -209,8 +209,10 @@ class GridRunner {
         for (Warp &w : cta->warps)
           if (!w.done()) order_.push_back(&w);
     if (options().jitter)
-      for (size_t i = order_.size(); i > 1; --i) std::swap(order_[i - 1], order_[rng().below(u32(i))]);
-    Warp *lazy = options().jitter && order_.size() > 1 && rng().chance(1, 2) ? order_.back() : nullptr;
+      for (size_t i = order_.size(); i > 1; --i)
+        std::swap(order_[i - 1], order_[rng().below(u32(i))]);
+    bool leaveOut = options().jitter && order_.size() > 1 && rng().chance(1, 2);
+    Warp *lazy = leaveOut ? order_.back() : nullptr;
     for (Warp *w : order_) any |= turn(*w, w == lazy && any);
     for (auto &c : g_.running) {
       asyncTick(*c);

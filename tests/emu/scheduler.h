@@ -13,7 +13,7 @@ void seedScheduler(u64 seed);
 
 std::unique_ptr<Cluster> makeCluster(Grid &g, u64 index);   // cta.cpp
 void asyncTick(Cluster &c);                                  // async_copy.cpp: random completions
-bool asyncForceOne(Cluster &c);                              // complete something; false: nothing left
+bool asyncForceOne(Cluster &c);                              // complete something; false: idle
 void wgmmaTick(Cluster &c);
 bool waitReady(Warp &w, Frag &f);                            // waits.cpp: may it go on?
 std::string describeWait(const Warp &w, const Frag &f);

@@ -47,11 +47,14 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap *out, CUtensorMapDataType type, cuui
     if (extent[i] == 0 || extent[i] > (1ull << 32)) return CUDA_ERROR_INVALID_VALUE;
     if (box[i] == 0 || box[i] > 256) return CUDA_ERROR_INVALID_VALUE;
     if (elementStride[i] == 0 || elementStride[i] > 8) return CUDA_ERROR_INVALID_VALUE;
+    if (elementStride[i] != 1) {
+      reportLoadError("cuTensorMapEncodeTiled: element strides other than 1 are not modelled");
+      return CUDA_ERROR_NOT_SUPPORTED;
+    }
     if (i > 0 && (stride[i - 1] % 16 || stride[i - 1] >= (1ull << 40)))
       return CUDA_ERROR_INVALID_VALUE;
     m.extent[i] = u32(extent[i] - 1);
     m.box[i] = u16(box[i]);
-    m.elementStride[i] = u8(elementStride[i]);
     if (i > 0) m.stride[i - 1] = stride[i - 1];
   }
   u32 inner = box[0] * u32(esize);

@@ -11,9 +11,8 @@ struct TensorMap {
   u64 stride[4];       // bytes, of dimensions 1..4
   u32 extent[5];       // extent - 1
   u16 box[5];
-  u8 elementStride[5];
   u8 rank, type, elementBytes, swizzle, interleave, fillNan;
-  u8 pad[27];
+  u8 pad[32];
   u64 check;           // over everything before it
 };
 static_assert(sizeof(TensorMap) == 128, "a tensor map has 128 bytes");

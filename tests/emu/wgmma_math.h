@@ -1,4 +1,4 @@
-// wgmma_math.h - the arithmetic of one warpgroup multiply, on register arrays as the warps hold them.
+// wgmma_math.h - the arithmetic of a warpgroup multiply, on registers as the warps hold them.
 #pragma once
 #include "base.h"
 
@@ -8,9 +8,9 @@ enum class MmaIn : u8 { Bf16, F16, Tf32, E4m3, E5m2 };
 
 constexpr int kMaxN = 256, kMaxK = 32;
 
-// B, spread for the multiply: for each k and each group of 8 columns, the four even columns and then
-// the four odd ones. A 128-bit broadcast of such four fits lanes 0..31 of an accumulator register,
-// whose columns are 8j + 2 (lane % 4) + parity.
+// B, spread for the multiply: for each k and each group of 8 columns, the four even columns and
+// then the four odd ones. A 128-bit broadcast of such four fits lanes 0..31 of an accumulator
+// register, whose columns are 8j + 2 (lane % 4) + parity.
 struct alignas(64) PanelB {
   float v[kMaxK][kMaxN];
 };
