@@ -195,6 +195,7 @@ class Finder {
     m.line = s.line;
     m.nth = ++count_[s.file + ":" + std::to_string(s.line)];
     m.statement = one_line(text);
+    m.guard = s.guard.empty() ? "" : s.guard + " ";
     m.what = what;
     found_.push_back(m);
   }
@@ -209,6 +210,12 @@ class Finder {
 } // namespace
 
 std::vector<Mutant> find_mutants(const std::string &text) { return Finder(text).run(); }
+
+Mutant trap_at(const Mutant &m) {
+  Mutant trap = m;
+  trap.replacement = m.guard + "trap;";
+  return trap;
+}
 
 void apply(const Mutant &m, char *text) {
   std::string all = m.replacement;

@@ -14,8 +14,11 @@ struct Mutant {
   int line = 0;
   int nth = 0;             // of the mutants at this line, from 1
   std::string statement;   // as it stands in the text
+  std::string guard;       // "@p ", or ""
   std::string what;        // "dropped", "passes at once", ...
 };
 
 std::vector<Mutant> find_mutants(const std::string &text);
+// The mutant that shows whether the statement is executed at all: it traps.
+Mutant trap_at(const Mutant &);
 void apply(const Mutant &, char *text);

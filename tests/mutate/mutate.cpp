@@ -26,10 +26,8 @@
 #include <map>
 #include <sstream>
 
-#include "mutants.h"
-#include "ptx_run.h"
-#include "row_machine.h"
-#include "src/validate.h"
+#include "tests/mutants.h"
+#include "trial.h"
 
 using namespace fa3ptx;
 
@@ -51,49 +49,6 @@ double now() {
   return duration<double>(steady_clock::now().time_since_epoch()).count();
 }
 
-// ---- One run: a schedule of one problem -----------------------------------------------------
-
-struct Trial {
-  RowIndex machine_row; // heads the plan; launches the row under test
-  ::Problem problem;
-  bool backward;
-  Values values;
-  Reference expected;
-  Outputs forward; // what a backward reads
-};
-
-struct Schedule {
-  const char *multiprocessors;
-  unsigned seed;
-};
-const Schedule schedules[] = {{"1", 1}, {"4", 2}, {"1", 3}, {"4", 4}, {"1", 5}, {"4", 6}};
-
-// "" if all is well, else what was caught, in a line.
-std::string run_trial(const Trial &t, const Schedule &s) {
-  setenv("FA3EMU_SMS", s.multiprocessors, 1);
-  const Emulator emulated = emulator();
-  if (!emulated.report) return "error: this is not the emulated driver";
-  device();
-  emulated.seed(s.seed);
-  std::string failure;
-  try {
-    RowMachine machine(t.machine_row);
-    const Run run = t.backward ? run_backward(machine, t.problem, t.values, t.forward)
-                               : run_forward(machine, t.problem, t.values);
-    if (run.status != FA3PTX_OK) failure = "error: " + run.error;
-    else if (!run.damage.empty()) failure = "wrong: " + run.damage[0];
-    else {
-      const Complaints wrong = t.backward ? compare_backward(t.problem, t.expected, run.outputs)
-                                          : compare_forward(t.problem, t.expected, run.outputs);
-      if (!wrong.empty()) failure = "wrong: " + wrong[0];
-    }
-  } catch (const std::exception &e) {
-    failure = std::string("error: ") + e.what();
-  }
-  if (emulated.finding_count()) failure = std::string("finding: ") + emulated.report();
-  return failure.substr(0, failure.find('\n'));
-}
-
 void damage_image(RowIndex row, const Mutant &m) {
   const uintptr_t page = uintptr_t(sysconf(_SC_PAGESIZE));
   const uintptr_t first = uintptr_t(images[row] + m.begin) / page * page;
@@ -107,7 +62,7 @@ void damage_image(RowIndex row, const Mutant &m) {
 struct Job {
   RowIndex row;
   const Mutant *mutant; // null: the kernel as it is
-  const std::vector<Trial> *trials;
+  std::vector<Trial> *trials;
   size_t next = 0;      // schedule * trials + trial
   std::string verdict;
 };
@@ -156,6 +111,17 @@ std::string finish(const Child &child) {
   return text.substr(0, text.find('\n'));
 }
 
+// What is wrong with a child's answer, "" if nothing.
+std::string judge(Job &job, const std::string &answer) {
+  if (answer[0] != '=') return answer;
+  const size_t n = job.trials->size();
+  Trial &trial = (*job.trials)[job.next % n];
+  const std::string &first =
+      trial.bits.emplace(schedules[job.next / n].multiprocessors, answer).first->second;
+  if (!trial.repeatable || first == answer) return "";
+  return "wrong: not the same bits under every schedule";
+}
+
 // Runs every job under all its schedules, or until it is caught.
 void run_all(std::vector<Job> &jobs, size_t at_a_time, double limit) {
   std::vector<Child> running;
@@ -174,59 +140,12 @@ void run_all(std::vector<Job> &jobs, size_t at_a_time, double limit) {
       if (!fds[i].revents && now() < running[i].deadline) continue;
       const Child child = running[i];
       running.erase(running.begin() + long(i));
-      child.job->verdict = finish(child);
-      if (!child.job->verdict.empty()) continue;
-      const size_t runs = child.job->trials->size() * (sizeof schedules / sizeof *schedules);
-      if (++child.job->next < runs) waiting.push_back(child.job);
+      Job &job = *child.job;
+      job.verdict = judge(job, finish(child));
+      if (!job.verdict.empty()) continue;
+      if (++job.next < job.trials->size() * schedule_count) waiting.push_back(&job);
     }
   }
-}
-
-// ---- What to run for a row --------------------------------------------------------------------
-
-bool plan_has(const ::Problem &p, RowIndex head, RowIndex row) {
-  const bool backward = is_backward(kRows[head]);
-  const fa3ptx_forward_args forward_args = shape_args(p);
-  const fa3ptx_backward_args backward_args = backward_shape_args(p);
-  Error e;
-  fa3ptx::Problem checked;
-  Plan plan;
-  const fa3ptx_status status = backward ? validate(&backward_args, Depth::SHAPES, checked, e)
-                                        : validate(&forward_args, Depth::SHAPES, checked, e);
-  if (status != FA3PTX_OK || plan_row(checked, kAssumedDevice, head, plan, e) != FA3PTX_OK)
-    return false;
-  for (int i = 0; i < plan.count; ++i)
-    if (plan.steps[i].kind == Step::LAUNCH && plan.steps[i].row == row) return true;
-  return false;
-}
-
-Trial trial_of(const ::Problem &p, RowIndex head) {
-  Trial t{head, p, is_backward(kRows[head]), make_values(p), {}, {}};
-  t.expected = reference(p, t.values, t.backward);
-  if (!t.backward) return t;
-  t.forward = forward_of(p, t.expected);
-  return t;
-}
-
-// Two query tiles, stages + 2 key tiles, two query heads on one key head.
-std::vector<Trial> trials_of(RowIndex row) {
-  std::vector<Trial> trials;
-  for (int head = 0; head < kRowCount; ++head) {
-    const Row &r = kRows[head];
-    if (!heads_plans(r)) continue;
-    for (const bool causal : {false, true}) {
-      if (r.mask != Mask::ANY && causal != (r.mask == Mask::CAUSAL)) continue;
-      ::Problem p = problem_of(r);
-      p.causal = causal;
-      p.heads_q = 2;
-      p.seqlen_q = 2 * r.tile_m;
-      p.seqlen_k = (r.stages + 2) * r.tile_n;
-      if (r.dtype == kRows[row].dtype && plan_has(p, RowIndex(head), row))
-        trials.push_back(trial_of(p, RowIndex(head)));
-    }
-    if (!trials.empty()) break;
-  }
-  return trials;
 }
 
 // ---- The list of equivalent mutants -------------------------------------------------------------
@@ -283,23 +202,32 @@ struct Total {
   }
 };
 
-Total report(RowIndex row, const std::vector<Job> &jobs, std::vector<Equivalent> &list,
-             bool verbose) {
+void print(RowIndex row, const char *fate, const Job &job) {
+  const Mutant &m = *job.mutant;
+  std::printf("%-11s %s %s:%d #%d (%s) %s\n", fate, kRows[row].name, m.file.c_str(), m.line, m.nth,
+              m.what.c_str(), m.statement.c_str());
+  if (!job.verdict.empty()) std::printf("            %s\n", job.verdict.c_str());
+}
+
+// `reached`: for each survivor, in order, whether any problem comes by its statement.
+Total report(RowIndex row, const std::vector<Job> &jobs, const std::vector<bool> &reached,
+             std::vector<Equivalent> &list, bool verbose) {
   Total total;
   std::map<std::string, int> kinds;
+  size_t survivor = 0;
   for (const Job &job : jobs) {
-    const Mutant &m = *job.mutant;
     ++total.mutants;
-    const char *name = kRows[row].name;
-    Equivalent *e = job.verdict.empty() ? equivalent(list, name, m) : nullptr;
-    if (!job.verdict.empty()) ++total.caught, ++kinds[job.verdict.substr(0, job.verdict.find(':'))];
-    else if (e) ++total.equivalent, e->used = true;
-    else ++total.survived;
-    if (job.verdict.empty() || verbose)
-      std::printf("%-10s %s %s:%d #%d (%s) %s%s%s\n",
-                  e ? "equivalent" : job.verdict.empty() ? "SURVIVED" : "caught", name,
-                  m.file.c_str(), m.line, m.nth, m.what.c_str(), m.statement.c_str(),
-                  job.verdict.empty() ? "" : "\n           ", job.verdict.c_str());
+    if (!job.verdict.empty()) {
+      ++total.caught;
+      ++kinds[job.verdict.substr(0, job.verdict.find(':'))];
+      if (verbose) print(row, "caught", job);
+      continue;
+    }
+    const bool here = reached[survivor++];
+    Equivalent *e = equivalent(list, kRows[row].name, *job.mutant);
+    if (e) e->used = true;
+    ++(e ? total.equivalent : total.survived);
+    if (!e || verbose) print(row, e ? "equivalent" : here ? "SURVIVED" : "NOT REACHED", job);
   }
   std::printf("%s: %d mutants, %d caught (", kRows[row].name, total.mutants, total.caught);
   const char *comma = "";
@@ -314,7 +242,7 @@ Total report(RowIndex row, const std::vector<Job> &jobs, std::vector<Equivalent>
 // False if the kernel as it stands is reported, so that nothing can be learnt from its mutants.
 bool mutate(RowIndex row, size_t at_a_time, bool verbose, std::vector<Equivalent> &list,
             Total &all) {
-  const std::vector<Trial> trials = trials_of(row);
+  std::vector<Trial> trials = trials_of(row);
   if (trials.empty()) {
     std::printf("%s: no plan launches it\n", kRows[row].name);
     return false;
@@ -331,7 +259,15 @@ bool mutate(RowIndex row, size_t at_a_time, bool verbose, std::vector<Equivalent
   std::vector<Job> jobs;
   for (const Mutant &m : mutants) jobs.push_back({row, &m, &trials, 0, ""});
   run_all(jobs, at_a_time, 10 * each + 5);
-  all += report(row, jobs, list, verbose);
+  std::vector<Mutant> traps;
+  for (const Job &job : jobs)
+    if (job.verdict.empty()) traps.push_back(trap_at(*job.mutant));
+  std::vector<Job> visits;
+  for (const Mutant &m : traps) visits.push_back({row, &m, &trials, 0, ""});
+  run_all(visits, at_a_time, 10 * each + 5);
+  std::vector<bool> reached;
+  for (const Job &job : visits) reached.push_back(!job.verdict.empty());
+  all += report(row, jobs, reached, list, verbose);
   std::fflush(stdout);
   return true;
 }
