@@ -195,6 +195,7 @@ class Finder {
     m.line = s.line;
     m.nth = ++count_[s.file + ":" + std::to_string(s.line)];
     m.statement = one_line(text);
+    m.repeat = ++count_[m.file + ":" + std::to_string(m.line) + m.statement + what];
     m.guard = s.guard.empty() ? "" : s.guard + " ";
     m.what = what;
     found_.push_back(m);

@@ -13,6 +13,7 @@ struct Mutant {
   std::string file;        // source, from the line markers
   int line = 0;
   int nth = 0;             // of the mutants at this line, from 1
+  int repeat = 0;          // of the same statement at this line, from 1 (a macro may hold several)
   std::string statement;   // as it stands in the text
   std::string guard;       // "@p ", or ""
   std::string what;        // "dropped", "passes at once", ...

@@ -122,6 +122,16 @@ std::string judge(Job &job, const std::string &answer) {
   return "wrong: not the same bits under every schedule";
 }
 
+// On to the next problem and schedule; false if there is none.
+bool advance(Job &job) {
+  const size_t n = job.trials->size();
+  while (++job.next < n * schedule_count) {
+    const Trial &trial = (*job.trials)[job.next % n];
+    if (job.next / n < usual_schedules || (trial.repeatable && trial.backward)) return true;
+  }
+  return false;
+}
+
 // Runs every job under all its schedules, or until it is caught.
 void run_all(std::vector<Job> &jobs, size_t at_a_time, double limit) {
   std::vector<Child> running;
@@ -143,16 +153,17 @@ void run_all(std::vector<Job> &jobs, size_t at_a_time, double limit) {
       Job &job = *child.job;
       job.verdict = judge(job, finish(child));
       if (!job.verdict.empty()) continue;
-      if (++job.next < job.trials->size() * schedule_count) waiting.push_back(&job);
+      if (advance(job)) waiting.push_back(&job);
     }
   }
 }
 
 // ---- The list of equivalent mutants -------------------------------------------------------------
 
-// equivalent.txt: `kernel pattern | file | source line | what | why it changes nothing`
+// equivalent.txt: `kernel pattern | file | in the source line | in the statement, #n | why`
 struct Equivalent {
-  std::string kernel, file, source, what, why;
+  std::string kernel, file, source, statement;
+  int repeat; // 0: any
   bool used = false;
 };
 
@@ -167,9 +178,12 @@ std::vector<Equivalent> read_equivalent() {
   for (std::string line; std::getline(file, line);) {
     if (line.empty() || line[0] == '#') continue;
     std::istringstream fields(line);
-    std::string f[5];
-    for (int i = 0; i < 5; ++i) std::getline(fields, f[i], i < 4 ? '|' : '\n');
-    all.push_back({trimmed(f[0]), trimmed(f[1]), trimmed(f[2]), trimmed(f[3]), trimmed(f[4])});
+    std::string f[4];
+    for (std::string &field : f) std::getline(fields, field, '|');
+    const size_t hash = f[3].find('#');
+    const int repeat = hash == std::string::npos ? 0 : std::atoi(f[3].c_str() + hash + 1);
+    all.push_back({trimmed(f[0]), trimmed(f[1]), trimmed(f[2]), trimmed(f[3].substr(0, hash)),
+                   repeat});
   }
   return all;
 }
@@ -185,7 +199,8 @@ Equivalent *equivalent(std::vector<Equivalent> &all, const std::string &kernel, 
   const std::string source = source_line(m.file, m.line);
   for (Equivalent &e : all)
     if (fnmatch(e.kernel.c_str(), kernel.c_str(), 0) == 0 && e.file == m.file &&
-        source.find(e.source) != std::string::npos && (e.what == "*" || e.what == m.what))
+        source.find(e.source) != std::string::npos &&
+        m.statement.find(e.statement) != std::string::npos && (!e.repeat || e.repeat == m.repeat))
       return &e;
   return nullptr;
 }
@@ -250,7 +265,7 @@ bool mutate(RowIndex row, size_t at_a_time, bool verbose, std::vector<Equivalent
   std::vector<Job> sound{{row, nullptr, &trials, 0, ""}};
   const double begin = now();
   run_all(sound, 1, 120);
-  const double each = (now() - begin) / double(sound[0].next ? sound[0].next : 1);
+  const double each = (now() - begin) / double(trials.size() * usual_schedules);
   if (!sound[0].verdict.empty()) {
     std::printf("%s: not sound as it is: %s\n", kRows[row].name, sound[0].verdict.c_str());
     return false;
