@@ -32,8 +32,12 @@ constexpr float kLog2e = 1.4426950408889634f;
 constexpr int kBoxColumns = 64; // 16-bit columns of a 128-byte row: one panel
 constexpr int kGroupRows = 64;  // query rows of a warpgroup: Q and O move in boxes of these
 
-// Causal: query tiles of a head that are neighbours in the order of tiles (ptx/sched.inc).
-constexpr uint32_t kCausalLevels = 4;
+// Causal: query tiles of a head that are neighbours in the order of tiles (ptx/sched.inc).  Enough
+// that K and V are read from memory once for several tiles; with few heads, several tiles of a head
+// are in flight anyway, and fewer neighbours balance better.
+uint32_t causal_levels(const Problem &p) {
+  return int64_t(p.heads_q) * p.batch >= 32 ? 6 : 2;
+}
 
 int64_t tiles(const Problem &p, int64_t tile_m) {
   return ceil_div(p.seqlen_q, tile_m) * int64_t(p.heads_q) * p.batch;
@@ -69,7 +73,8 @@ void plan_forward(const Problem &p, const DeviceProps &device, RowIndex row_inde
   f.m_blocks = uint32_t(ceil_div(p.seqlen_q, row.tile_m));
   const int64_t all = tiles(p, row.tile_m);
   f.tiles = uint32_t(all);
-  f.levels = p.causal && f.m_blocks > kCausalLevels ? kCausalLevels : f.m_blocks;
+  f.levels = f.m_blocks;
+  if (p.causal && f.levels > causal_levels(p)) f.levels = causal_levels(p);
   f.level_tiles = uint32_t(int64_t(f.levels) * p.heads_q * p.batch);
 
   Step &s = plan.launch(row_index, uint64_t(all < device.sm_count ? all : device.sm_count));
