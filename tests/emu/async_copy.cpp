@@ -126,7 +126,6 @@ u8 *globalRange(AsyncOp &op, u64 addr, u64 bytes, bool write) {
 }
 
 void globalReadIssued(AsyncOp &op, u64 addr, u64 bytes) {
-  if (!hgTracks(*op.issuer)) return;
   Allocation *a = memory().find(addr);
   if (a && a->contains(addr, bytes)) hgAsyncRead(*op.issuer, *op.instr, *a, addr, bytes);
 }

@@ -119,6 +119,7 @@ bool decodeAtomic(Decoder &d, Instr &in) {
   bool rel = d.has("release") || d.has("acq_rel"), acq = d.has("acquire") || d.has("acq_rel");
   in.sel2 = 1 | u32(acq) << 1 | u32(rel) << 2;
   in.target = scopeNamed(d);
+  in.floatSum = isFloat(t) && in.sel == Add;
   in.fn = atomic;
   return true;
 }

@@ -134,7 +134,7 @@ Step bulkLoad(Warp &w, const Instr &in, u32 m) {
       };
     } else {
       u64 from = src[l];
-      globalReadIssued(*op, from, size);
+      if (hgWantsReads(w)) globalReadIssued(*op, from, size);
       op->read = [from, size](AsyncOp &o) {
         if (u8 *p = globalRange(o, from, size, false)) o.data.assign(p, p + size);
       };
@@ -329,6 +329,7 @@ bool decodeCopies(Decoder &d, Instr &in) {
       if (!reduceNamed(d, &r)) d.unknown();
       in.sel = u32(r);
       in.d.type = d.lastType();
+      in.floatSum = isFloat(in.d.type) && r == Reduce::Add;
     }
     in.fn = bulkStore;
     return true;

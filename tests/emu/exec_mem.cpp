@@ -197,7 +197,7 @@ template <> void loadLanes<s8>(Warp &w, const Instr &in, u32 m, u8 *const *p, in
 bool quickLoad(const Warp &w, const Instr &in, u32 m, u32 bytes, const u64 *addr, u8 **p) {
   if (in.addr.space != Space::Global && in.addr.space != Space::Generic) return false;
   const Allocation *a = w.grid->lastAlloc;
-  if (!a || a->size < bytes || a->writtenBy == w.grid->log->id) return false;
+  if (!a || a->size < bytes || a->writtenBy == w.grid->log->id || w.grid->after) return false;
   u32 bits = bytes >= 8 ? 255 : (1u << bytes) - 1;
   bool checkInit = a->init && options().uninitGlobal;
   FOR_LANES(l, m) {

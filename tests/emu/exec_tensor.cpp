@@ -142,7 +142,7 @@ Step tensorLoad(Warp &w, const Instr &in, u32 m) {
     auto op = std::make_shared<AsyncOp>();
     op->issuer = &w;
     op->instr = &in;
-    if (hgTracks(w))
+    if (hgWantsReads(w))
       forRows(b, [&](u32, u64 addr, u64 n, u64) { if (n) globalReadIssued(*op, addr, n); });
     op->read = [b](AsyncOp &o) { readGlobalBox(o, b); };
     op->write = [b, to, off](AsyncOp &o) {
@@ -236,6 +236,7 @@ bool decodeTensor(Decoder &d, Instr &in) {
       Reduce r;
       if (!reduceNamed(d, &r)) d.unknown();
       in.sel = u32(r);
+      in.floatSum = r == Reduce::Add;
     }
     in.fn = tensorStore;
   } else {

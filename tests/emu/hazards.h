@@ -25,7 +25,7 @@ void hgAccess(Warp &w, const Instr &in, Allocation &a, u64 addr, u32 bytes, int 
 void hgAsyncWrite(Warp &w, const Instr &in, Allocation &a, u64 addr, u64 bytes, bool reduce);
 void hgAsyncRead(Warp &w, const Instr &in, Allocation &a, u64 addr, u64 bytes);
 Step hgStored(Warp &w, const Instr &in);   // after a store: reports the races that changed a value
-bool hgTracks(const Warp &w);  // has this launch written global memory at all?
+bool hgWantsReads(const Warp &w);          // is there anything that a read could clash with?
 
 // --- synchronisation --------------------------------------------------------------------------
 void hzRelease(Warp &w, u32 lanes, VClock *into);            // arrive

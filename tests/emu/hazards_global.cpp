@@ -3,7 +3,8 @@
 // Only writes are remembered (4-byte cells, per allocation, for one launch and the programmatic
 // launches that may run beside it); a read or another write of the same cell must come after them:
 // through barriers within a CTA or cluster, through release and acquire between clusters, through
-// griddepcontrol.wait between kernels. Two atomic accesses never clash. A copy of the async proxy
+// griddepcontrol.wait between kernels. Two atomic accesses never clash, but for floating-point sums
+// of CTAs that order themselves by flags: there the order is meant to be fixed. A copy of the async proxy
 // that reads what an ordinary store wrote wants a fence.proxy.async (global) of the writer, too.
 #include "interp.h"
 
@@ -41,7 +42,16 @@ std::string who(const GlobalWrite &e) {
 // One earlier write against an access by `w`.
 void check(Warp &w, const Instr &in, const GlobalWrite &e, u32 lane, int myLane, u64 addr,
            bool write, bool atomic, bool async) {
-  if (e.atomic && atomic) return;
+  if (e.atomic && atomic) {
+    // No race. But where flags order the CTAs, sums are meant to be in a fixed order, too.
+    bool flags = e.cluster != clusterKey(w) && w.cta->cluster->heardFrom.count(e.cluster);
+    if (!in.floatSum || !flags || happensBefore(w, e, lane, myLane)) return;
+    finding(w, in, "race",
+            strf("adds to %s in no fixed order: CTAs of this kernel are ordered by flags, but not "
+                 "this addition after that of%s", memory().describe(addr & ~3ull, 4).c_str(),
+                 who(e).c_str()), myLane);
+    return;
+  }
   const char *what = write ? "writes" : async ? "the copy reads" : "reads";
   std::string place = memory().describe(addr & ~3ull, 4);
   if (!happensBefore(w, e, lane, myLane)) {
@@ -70,16 +80,20 @@ std::vector<u32> &cells(Warp &w, Allocation &a) {
   return a.writers;
 }
 
+void describe(const Warp &w, const Instr &in, GlobalWrite *e) {
+  e->grid = w.grid->id;
+  e->cluster = clusterKey(w);
+  e->instr = &in;
+  e->prog = w.prog;
+  for (int i = 0; i < 3; ++i) e->cta[i] = w.cta->index[i];
+  e->warp = w.id;
+}
+
 u32 newEvent(Warp &w, const Instr &in, int actor, u32 epoch, bool async, bool atomic) {
   GlobalWrite e;
-  e.grid = w.grid->id;
-  e.cluster = clusterKey(w);
+  describe(w, in, &e);
   e.actor = actor;
   e.epoch = epoch;
-  e.instr = &in;
-  e.prog = w.prog;
-  for (int i = 0; i < 3; ++i) e.cta[i] = w.cta->index[i];
-  e.warp = w.id;
   e.async = async;
   e.atomic = atomic;
   auto &writes = w.grid->log->writes;
@@ -89,11 +103,36 @@ u32 newEvent(Warp &w, const Instr &in, int actor, u32 epoch, bool async, bool at
 
 }  // namespace
 
-bool hgTracks(const Warp &w) { return options().races && w.grid->log->writes.size() > 1; }
+// A read of a dependent grid that has not waited: what it read must not be written any more.
+static bool early(const Warp &w) { return w.grid->after && !w.clock.afterDependency; }
+
+bool hgWantsReads(const Warp &w) {
+  return options().races && (w.grid->log->writes.size() > 1 || early(w));
+}
+
+static void noteEarlyRead(Warp &w, const Instr &in, u64 addr, u64 bytes) {
+  GlobalWrite r;
+  describe(w, in, &r);
+  for (u64 a = addr & ~3ull; a < addr + bytes; a += 4) w.grid->log->earlyReads.emplace(a, r);
+}
+static void checkEarlyReads(Warp &w, const Instr &in, u64 addr, u64 bytes) {
+  auto &reads = w.grid->log->earlyReads;
+  if (reads.empty()) return;
+  for (u64 a = addr & ~3ull; a < addr + bytes; a += 4) {
+    auto it = reads.find(a);
+    if (it == reads.end() || it->second.grid <= w.grid->id) continue;
+    finding(w, in, "race",
+            strf("writes %s, read by%s of the next kernel, which has not executed "
+                 "griddepcontrol.wait", memory().describe(a, 4).c_str(), who(it->second).c_str()));
+    return;
+  }
+}
 
 void hgAccess(Warp &w, const Instr &in, Allocation &a, u64 addr, u32 bytes, int lane, Access acc) {
   if (!options().races) return;
   bool write = writes(acc), atomic = acc != Access::Read && acc != Access::Write;
+  if (write) checkEarlyReads(w, in, addr, bytes);
+  if (reads(acc) && early(w)) noteEarlyRead(w, in, addr, bytes);
   if (!write && a.writtenBy != w.grid->log->id) return;
   std::vector<u32> &c = cells(w, a);
   const auto &log = w.grid->log->writes;
@@ -121,6 +160,7 @@ Step hgStored(Warp &w, const Instr &in) {
 
 void hgAsyncWrite(Warp &w, const Instr &in, Allocation &a, u64 addr, u64 bytes, bool reduce) {
   if (!options().races) return;
+  checkEarlyReads(w, in, addr, bytes);
   std::vector<u32> &c = cells(w, a);
   u32 epoch = w.bulkCommitted + 1;
   u32 packed = newEvent(w, in, w.bulkWriteActor, epoch, true, reduce) << 5, seen = 0;
@@ -134,7 +174,9 @@ void hgAsyncWrite(Warp &w, const Instr &in, Allocation &a, u64 addr, u64 bytes, 
 }
 
 void hgAsyncRead(Warp &w, const Instr &in, Allocation &a, u64 addr, u64 bytes) {
-  if (!options().races || a.writtenBy != w.grid->log->id) return;
+  if (!options().races) return;
+  if (early(w)) noteEarlyRead(w, in, addr, bytes);
+  if (a.writtenBy != w.grid->log->id) return;
   u32 seen = 0;
   for (u64 i = (addr - a.base) / 4; i <= (addr - a.base + bytes - 1) / 4; ++i) {
     u32 old = a.writers[i];
@@ -165,6 +207,7 @@ void take(Warp &w, VClock *into, const VClock::Foreign &f) {
   for (auto &e : f) {
     if (e.first == clusterKey(w)) into->join(e.second);
     else others[e.first] = e.second;
+    if (e.first != clusterKey(w)) w.cta->cluster->heardFrom.insert(e.first);
   }
   if (!others.empty()) into->joinForeign(others);
 }

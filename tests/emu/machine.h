@@ -2,6 +2,7 @@
 #pragma once
 #include <deque>
 #include <functional>
+#include <set>
 #include <unordered_map>
 
 #include "memory.h"
@@ -265,6 +266,7 @@ struct GlobalLog {
   std::vector<GlobalWrite> writes{GlobalWrite()};          // [0]: not written
   std::unordered_map<u64, VClock::Foreign> flags;          // what release stores have published
   std::unordered_map<u64, VClock::Foreign> ctaFlags;       // the same, for their own CTA only
+  std::unordered_map<u64, GlobalWrite> earlyReads;         // by address; before griddepcontrol.wait
 };
 
 struct ReadEntry {
@@ -289,6 +291,7 @@ struct Cluster {
   std::vector<ReadSet> readSets;        // [0] = nobody
   std::unordered_map<u64, std::vector<u32>> readIndex;  // hash of contents -> candidates
   struct { u32 from = ~0u, to = 0; ReadEntry now = {-1, 0, 0, nullptr, false, false}; } lastRead;
+  std::set<u64> heardFrom;       // clusters that have released something to this one
   u64 progress = 0;              // counts everything that changes what others can see
   int newActor(ActorInfo a) {
     actors.push_back(a);

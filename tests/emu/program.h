@@ -57,6 +57,7 @@ struct Instr {
   u32 sel = 0, sel2 = 0;     // small constants, meaning private to the handler
   s64 imm = 0;
   u32 target = 0;            // branch target (instruction index)
+  bool floatSum = false;     // a floating-point addition to memory: its order shows in the result
   std::vector<Operand> vec, vec2;
   std::vector<u16> touched;  // wgmma register slots named here (kTouchesWgmma)
   std::vector<int> uninitUses, trackedDefs;
