@@ -11,30 +11,33 @@ report() { # WHAT FINDINGS: passes if there are no findings
     failed=$((failed + 1)); printf 'FAILED: %s\n%s\n' "$1" "$2"; fi
 }
 
-# ---- The table: rows that differ in dtype and mask alone share a line ----------------------------
+# ---- The table: a line for each source, with what its rows are for ---
 sed -n 's/^KERNEL(\(.*\)) *$/\1/p' src/kernels.def | tr -d ' ' | awk -F, '
   BEGIN {
-    call["FWD_REF"] = "forward, reference"; call["FWD"] = "forward"
-    call["FWD_FP8"] = "forward, FP8"
-    call["BWD_REF_DQ"] = call["BWD_REF_DKV"] = "backward, reference"; call["BWD"] = "backward"
-    call["BWD_PRE"] = "backward, before"; call["BWD_POST"] = "backward, after"
-    print "| call | head_dim | head_dim_v | dtype | mask | tile | source |"
-    print "|---|---|---|---|---|---|---|"
+    call["FWD_REF"] = call["FWD_FP8_REF"] = "forward, reference"
+    call["FWD"] = call["FWD_FP8"] = "forward"
+    call["BWD_REF_DQ"] = call["BWD_REF_DKV"] = "backward, reference"
+    call["BWD"] = "backward"; call["BWD_PRE"] = "backward, before"
+    call["BWD_POST"] = "backward, after"
+    print "| source | call | dtype | head_dim (/ head_dim_v) | mask |"
+    print "|---|---|---|---|---|"
   }
-  function add(list, word) { return index(" " list " ", " " word " ") ? list : list " " word }
+  function add(list, word) { return index("," list ",", ", " word ",") ? list : list ", " word }
   {
-    any = "8, 16 ... 256"
-    role = ($3 in call) ? call[$3] : $3
-    key = "| " role " | " ($5 ? $5 : any) " | " ($6 ? $6 : any) " |"
-    tile = $8 ($9 > 0 ? " x " $9 : "")
-    end = "| " tile " | [" $2 "](ptx/" $2 ".ptx) |"
-    id = key end
-    if (!(id in seen)) { seen[id] = ++n; first[n] = key; last[n] = end }
+    id = $2
+    if (!(id in seen)) { seen[id] = ++n; source[n] = id }
     i = seen[id]
+    calls[i] = ($3 in call) ? call[$3] : tolower($3)
     types[i] = add(types[i], tolower($4))
-    masks[i] = add(masks[i], $7 == "ANY" ? "none causal" : tolower($7))
+    dims[i] = add(dims[i], $5 == 0 ? "any multiple of 8 up to 256" : $5 == $6 ? $5 : $5 "/" $6)
+    masks[i] = add($7 == "ANY" ? add(masks[i], "none") : masks[i],
+                   $7 == "ANY" ? "causal" : tolower($7))
   }
-  END { for (i = 1; i <= n; i++) print first[i] types[i] " |" masks[i] " " last[i] }
+  END {
+    for (i = 1; i <= n; i++)
+      print "| [" source[i] "](ptx/" source[i] ".ptx) | " calls[i] " | " substr(types[i], 3) " | " \
+        substr(dims[i], 3) " | " substr(masks[i], 3) " |"
+  }
 ' >"$dir/table"
 if [ "$1" = --write ]; then
   sed -e '/<!-- kernels:/,/<!-- end of kernels/{/<!--/!d' -e '}' README.md |
