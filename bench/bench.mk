@@ -1,10 +1,11 @@
 # bench.mk - wgmma alone in the forward kernels' tiles: the limit that bench/compare.py can measure
 # beside them.  A cubin's name says its shape, which is all that compare.py needs to launch it.
 
-LIMIT_TILES := 64x192x128 128x192x64 256x128x64 # head_dim x TILE_M x TILE_N
+LIMIT_TILES := 64x192x128 128x128x128 256x128x64 # head_dim x TILE_M x TILE_N
 part   = $(word $2,$(subst x, ,$1))
 bytes  = $(shell echo $$(( ($(call part,$1,2) + 2 * $(call part,$1,3)) * $(call part,$1,1) * 2 )))
-limit  = $(BUILD)/probe/limit,d=$(call part,$1,1),M=$(call part,$1,2),N=$(call part,$1,3),smem=$(call bytes,$1).cubin
+shape  = d=$(call part,$1,1),M=$(call part,$1,2),N=$(call part,$1,3),smem=$(call bytes,$1)
+limit  = $(BUILD)/probe/limit,$(call shape,$1).cubin
 LIMITS := $(foreach t,$(LIMIT_TILES),$(call limit,$t))
 field  = $(patsubst $2=%,%,$(filter $2=%,$(subst $(comma), ,$(basename $(notdir $1)))))
 

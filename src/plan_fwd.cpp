@@ -51,16 +51,15 @@ bool fwd_any(const Problem &p, const DeviceProps &) {
   return p.seqlen_q <= kMost && p.seqlen_k <= kMost;
 }
 
-// Tiles of 192 rows, three warpgroups, against 128 rows and two: they go faster per row (by how much
-// was measured, ptx/fwd.ptx), and lose more to a last tile that is part empty or to a last round
-// that leaves multiprocessors idle.
+// Head dim 64: tiles of 192 rows, three warpgroups, against 128 rows and two.  They go faster per row
+// (by how much was measured, ptx/fwd.ptx), and lose more to a last tile that is part empty or to a
+// last round that leaves multiprocessors idle.
 bool fwd_long(const Problem &p, const DeviceProps &device) {
   if (!fwd_any(p, device)) return false;
-  const bool small_dim = p.head_dim <= 64 && p.head_dim_v <= 64;
-  if (p.causal) return p.seqlen_q >= (small_dim ? 1536 : 4096);
-  const int64_t percent = small_dim ? 125 : 105, sms = device.sm_count;
+  if (p.causal) return p.seqlen_q >= 1536;
+  const int64_t sms = device.sm_count;
   return ceil_div(tiles(p, 192), sms) * int64_t(192) * 100 <=
-         ceil_div(tiles(p, 128), sms) * int64_t(128) * percent;
+         ceil_div(tiles(p, 128), sms) * int64_t(128) * 125;
 }
 
 void plan_forward(const Problem &p, const DeviceProps &device, RowIndex row_index, Plan &plan) {
