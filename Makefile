@@ -114,6 +114,8 @@ ARCHIVES := $(BUILD)/libsupport.a $(BUILD)/libhost.a
 define flavour
 $(BUILD)/$1/test_%: $(BUILD)/tests/test_%.o $(ARCHIVES) $(BUILD)/images_$2.o
 	$$(LINK_TEST)
+$(BUILD)/$1/demo: $(BUILD)/tests/demo.o $(ARCHIVES) $(BUILD)/images_$2.o
+	$$(LINK_TEST)
 $(BUILD)/$1/$(SONAME): $(HOST_OBJS) $(BUILD)/images_$2.o
 	@mkdir -p $$(@D); $$(LINK_SHARED)
 	@ln -sf $(SONAME) $(BUILD)/$1/libfa3ptx.so
@@ -124,8 +126,6 @@ $(BUILD)/$1/abi_c: tests/abi_c.c include/fa3ptx.h $(BUILD)/$1/$(SONAME)
 endef
 $(eval $(call flavour,tests,cubin))
 $(eval $(call flavour,tests_emu,ptx))
-$(BUILD)/demo: $(BUILD)/tests/demo.o $(ARCHIVES) $(BUILD)/images_cubin.o
-	$(LINK_TEST)
 $(BUILD)/bench/bench: $(patsubst %.cpp,$(BUILD)/%.o,$(wildcard bench/*.cpp)) $(ARCHIVES) \
   $(BUILD)/images_cubin.o
 	$(LINK_TEST) -lbenchmark
@@ -141,8 +141,8 @@ RUN_TESTS = FA3PTX_TEST_JOBS=$(JOBS) FA3PTX_LIBRARY=$(BUILD)/$(WHERE)/libfa3ptx.
 ## demo        forward and backward on a small and a larger case, with errors and times
 demo:
 	@$(MAKE) --no-print-directory setup
-	@$(MAKE) --no-print-directory $(BUILD)/demo
-	@$(BUILD)/demo
+	@$(MAKE) --no-print-directory $(BUILD)/$(WHERE)/demo $(if $(GPU),,$(EMULATED))
+	@$(if $(GPU),,FA3PTX_LIBCUDA=$(EMULATED)) $(BUILD)/$(WHERE)/demo
 ## check       sets up what is missing, builds, runs every test; no GPU: on the emulated driver
 check:
 	@$(MAKE) --no-print-directory setup
