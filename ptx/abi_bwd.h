@@ -14,12 +14,12 @@
 #define BWD_TMAP_DO 384
 #define BWD_TMAP_DK 512
 #define BWD_TMAP_DV 640
-#define BWD_STATS 768           // u64  float[slot][m_blocks][2][64]: -LSE log2(e), then -D; row order:
+#define BWD_STATS 768        // u64  float[slot][m_blocks][2][64]: -LSE log2(e), then -D; row order:
                                 //      bwd_pre.ptx, STAT_ADDRESS
 #define BWD_DQ_ACC 776          // u64  fragment[slot][m_blocks]: sum of dS K
 #define BWD_DK_ACC 784          // u64  fragment[part][batch][heads_kv][n64_blocks], if parts > 1
 #define BWD_DV_ACC 792          // u64  the same for dV
-#define BWD_TURN 800            // u64  u32[slot][m_blocks][2]: key tiles added so far, or 0 (any order)
+#define BWD_TURN 800        // u64  u32[slot][m_blocks][2]: key tiles added so far, or 0 (any order)
 #define BWD_SCALE 808           // f32  softmax_scale
 #define BWD_SCALE_LOG2 812      // f32  softmax_scale * log2(e)
 #define BWD_SEQLEN_Q 816        // s32
