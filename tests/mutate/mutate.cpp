@@ -63,7 +63,8 @@ struct Job {
   RowIndex row;
   const Mutant *mutant; // null: the kernel as it is
   std::vector<Trial> *trials;
-  size_t next = 0;      // schedule * trials + trial
+  bool patient;         // all schedules for all problems
+  size_t next;          // schedule * trials + trial
   std::string verdict;
 };
 
@@ -127,7 +128,8 @@ bool advance(Job &job) {
   const size_t n = job.trials->size();
   while (++job.next < n * schedule_count) {
     const Trial &trial = (*job.trials)[job.next % n];
-    if (job.next / n < usual_schedules || (trial.repeatable && trial.backward)) return true;
+    if (job.patient || job.next / n < usual_schedules || (trial.repeatable && trial.backward))
+      return true;
   }
   return false;
 }
@@ -198,7 +200,8 @@ std::string source_line(const std::string &path, int number) {
 Equivalent *equivalent(std::vector<Equivalent> &all, const std::string &kernel, const Mutant &m) {
   const std::string source = source_line(m.file, m.line);
   for (Equivalent &e : all)
-    if (fnmatch(e.kernel.c_str(), kernel.c_str(), 0) == 0 && e.file == m.file &&
+    if (fnmatch(e.kernel.c_str(), kernel.c_str(), 0) == 0 &&
+        fnmatch(e.file.c_str(), m.file.c_str(), 0) == 0 &&
         source.find(e.source) != std::string::npos &&
         m.statement.find(e.statement) != std::string::npos && (!e.repeat || e.repeat == m.repeat))
       return &e;
@@ -262,7 +265,7 @@ bool mutate(RowIndex row, size_t at_a_time, bool verbose, std::vector<Equivalent
     std::printf("%s: no plan launches it\n", kRows[row].name);
     return false;
   }
-  std::vector<Job> sound{{row, nullptr, &trials, 0, ""}};
+  std::vector<Job> sound{{row, nullptr, &trials, false, 0, ""}};
   const double begin = now();
   run_all(sound, 1, 120);
   const double each = (now() - begin) / double(trials.size() * usual_schedules);
@@ -272,13 +275,14 @@ bool mutate(RowIndex row, size_t at_a_time, bool verbose, std::vector<Equivalent
   }
   const std::vector<Mutant> mutants = find_mutants(images[row]);
   std::vector<Job> jobs;
-  for (const Mutant &m : mutants) jobs.push_back({row, &m, &trials, 0, ""});
+  for (const Mutant &m : mutants) 
+    jobs.push_back({row, &m, &trials, !equivalent(list, kRows[row].name, m), 0, ""});
   run_all(jobs, at_a_time, 10 * each + 5);
   std::vector<Mutant> traps;
   for (const Job &job : jobs)
     if (job.verdict.empty()) traps.push_back(trap_at(*job.mutant));
   std::vector<Job> visits;
-  for (const Mutant &m : traps) visits.push_back({row, &m, &trials, 0, ""});
+  for (const Mutant &m : traps) visits.push_back({row, &m, &trials, false, 0, ""});
   run_all(visits, at_a_time, 10 * each + 5);
   std::vector<bool> reached;
   for (const Job &job : visits) reached.push_back(!job.verdict.empty());

@@ -116,31 +116,41 @@ Trial trial_of(const ::Problem &p, RowIndex head) {
   return t;
 }
 
-// Two query tiles and stages + 2 key tiles, so that the ring wraps (a backward, whose ring holds
-// query tiles, the other way round); one tile more but not a whole one; hardly one tile.
+// The lengths that a kernel's loop walks along and across (a forward's ring holds key tiles, a
+// backward's query tiles), in tiles and rows more or less than that.
+::Problem with_tiles(::Problem p, const Row &row, int along, int more, int across,
+                     int more_across) {
+  const bool backward = is_backward(row);
+  const int ring = backward ? row.tile_m : row.tile_n, other = backward ? row.tile_n : row.tile_m;
+  (backward ? p.seqlen_q : p.seqlen_k) = along * ring + more;
+  (backward ? p.seqlen_k : p.seqlen_q) = across * other + more_across;
+  return p;
+}
+
+// The ring wraps with whole tiles; with odd lengths, at which the warpgroups of a causal tile see
+// different numbers of blocks; it is filled just once; it holds less than a tile.
 std::vector<::Problem> problems_of(const Row &row) {
   std::vector<::Problem> problems;
-  const bool backward = is_backward(row);
-  const int deep = row.stages + 2;
+  const int deep = row.stages + 2, across = is_backward(row) ? 3 : 2;
   for (const bool causal : {false, true}) {
     if (row.mask != Mask::ANY && causal != (row.mask == Mask::CAUSAL)) continue;
     ::Problem p = problem_of(row);
     p.causal = causal;
     p.heads_q = 2;
-    p.seqlen_q = (backward ? deep : 2) * row.tile_m;
-    p.seqlen_k = (backward ? 3 : deep) * row.tile_n;
-    problems.push_back(p);
+    problems.push_back(with_tiles(p, row, deep, 0, across, 0));
     p.heads_q = p.heads_kv = 3;
-    p.seqlen_q += (backward ? row.tile_m : 0) - 3;
-    p.seqlen_k += (backward ? 0 : row.tile_n) - 5;
-    problems.push_back(p);
-    if (backward) {
-      p.flags = FA3PTX_FLAG_DETERMINISTIC;
-      problems.push_back(p);
-      p.flags = 0;
+    ::Problem odd;
+    for (int along = deep; along <= deep + 1; ++along) {
+      odd = with_tiles(p, row, along, -5, across, -3);
+      if (!is_backward(row)) // the diagonal enters a tile ten columns after its edge
+        odd.seqlen_k -= (odd.seqlen_k - odd.seqlen_q + row.tile_n - 10) % row.tile_n;
+      if (causal || along > deep) problems.push_back(odd);
     }
-    (backward ? p.seqlen_q : p.seqlen_k) = (backward ? row.tile_m : row.tile_n) - 5;
-    problems.push_back(p);
+    problems.push_back(with_tiles(p, row, row.stages, -3, across, -3));
+    problems.push_back(with_tiles(p, row, 1, -5, across, -3));
+    if (!is_backward(row)) continue;
+    odd.flags = FA3PTX_FLAG_DETERMINISTIC;
+    problems.push_back(odd);
   }
   return problems;
 }

@@ -10,7 +10,7 @@ struct Schedule {
   const char *multiprocessors; // 1: a CTA does several tiles
   unsigned seed;
 };
-// Sums in a fixed order get all of them: that two CTAs overtake each other is rare.
+// Sums in a fixed order, and mutants that live on, get all: some meetings of warps are rare.
 constexpr Schedule schedules[] = {{"1", 1},  {"4", 2},  {"1", 3},  {"4", 4},  {"1", 5},  {"4", 6},
                                   {"4", 7},  {"4", 8},  {"4", 9},  {"4", 10}, {"4", 11}, {"4", 12},
                                   {"4", 13}, {"4", 14}, {"4", 15}, {"4", 16}, {"4", 17}, {"4", 18}};
