@@ -11,7 +11,7 @@ using namespace fa3ptx;
 
 namespace {
 
-// Also keeps what the call leaves in its workspace: fp32 sums, whose order of additions would hardly
+// Also keeps what the call leaves in its workspace: fp32 sums, the order of which would hardly
 // ever show in outputs of 16 bits.
 class Watched : public RowMachine {
  public:
