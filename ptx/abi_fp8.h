@@ -55,10 +55,16 @@
 #define QUANT_DST_HEAD 64
 #define QUANT_SEQLEN 72      // u32
 #define QUANT_HEADS 76       // u32
-#define QUANT_BLOCKS 80      // u32  blocks of a head
-#define QUANT_BLOCK 84       // u32  rows of a block
-#define QUANT_HEAD_DIM 88    // u32
-#define QUANT_SIGN_LO 92     // u32[8]  sign bits of the 256 columns: 1 flips
-#define QUANT_NORM 124       // f32  1/sqrt(head_dim) of the Hadamard transform
-#define QUANT_PARAMS 128
+#define QUANT_HEAD_DIM 80    // u32
+#define QUANT_TILES 84       // u32  ceil(seqlen / TILE_M)
+#define QUANT_BLOCK 88       // u32  rows that share a scale; all of a head's: more than seqlen
+#define QUANT_BLOCKS 92      // u32  scales of a head
+#define QUANT_GROUP 96       // u32  warps (8 rows each) of a CTA that share a scale, a power of two
+#define QUANT_MODE 100       // u32  QUANT_MODE_*
+#define QUANT_NORM 104       // f32  1/sqrt(head_dim): rotate; 0: do not
+#define QUANT_SIGNS 108      // u32[8]  sign bits of the columns: 1 flips
+#define QUANT_PARAMS 144
+#define QUANT_MODE_BLOCKS 0  // a scale for each block, and the data
+#define QUANT_MODE_LARGEST 1 // only raises the scale
+#define QUANT_MODE_GIVEN 2   // the data, by the scale that is there
 #endif

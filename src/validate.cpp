@@ -267,6 +267,40 @@ fa3ptx_status validate(const fa3ptx_backward_args *args, Depth depth, Problem &p
   return check(p, args->mask, args->softmax_scale, depth, e);
 }
 
+fa3ptx_status validate(const fa3ptx_quantize_args *args, Error &e) {
+  if (!args) REJECT("args = NULL");
+  if (args->struct_size != sizeof *args)
+    REJECT("struct_size = %zu: must be sizeof(fa3ptx_quantize_args), %zu", args->struct_size,
+           sizeof *args);
+  const fa3ptx_quantize_args &a = *args;
+  if (a.batch < 0) REJECT("batch = %d: must not be negative", a.batch);
+  if (a.seqlen < 0) REJECT("seqlen = %d: must not be negative", a.seqlen);
+  if (a.heads < 1) REJECT("heads = %d: must be at least 1", a.heads);
+  if (Wide(a.batch) * a.heads * a.seqlen > INT32_MAX)
+    REJECT("batch * heads * seqlen = %d * %d * %d: must be below 2^31", a.batch, a.heads, a.seqlen);
+  if (a.head_dim < 16 || a.head_dim > kMaxHeadDim || a.head_dim % 16 != 0)
+    REJECT("head_dim = %d: must be a multiple of 16, from 16 to %d", a.head_dim, kMaxHeadDim);
+  if (a.src.dtype != FA3PTX_BF16 && a.src.dtype != FA3PTX_FP16)
+    REJECT("src.dtype = %d: must be FA3PTX_BF16 or FA3PTX_FP16", a.src.dtype);
+  if (a.dst.dtype != FA3PTX_E4M3) REJECT("dst.dtype = %d: must be FA3PTX_E4M3", a.dst.dtype);
+  if (a.block != 0 && a.block != 16 && a.block != 32 && a.block != 64 && a.block != 128)
+    REJECT("block = %d: must be 0, 16, 32, 64 or 128", a.block);
+  if (a.flags & ~uint32_t(FA3PTX_FLAG_HADAMARD))
+    REJECT("flags = 0x%x: must be 0 or FA3PTX_FLAG_HADAMARD", a.flags);
+  if (a.flags && a.head_dim != 64 && a.head_dim != 128 && a.head_dim != 256)
+    REJECT("head_dim = %d: must be 64, 128 or 256 for FA3PTX_FLAG_HADAMARD", a.head_dim);
+  const Operand src = {"src", &a.src, a.batch, a.seqlen, a.heads, a.head_dim, false};
+  const Operand dst = {"dst", &a.dst, a.batch, a.seqlen, a.heads, a.head_dim, true};
+  TRY(check_tensor(src, Depth::ALL, e));
+  TRY(check_tensor(dst, Depth::ALL, e));
+  if (src.empty()) return FA3PTX_OK;
+  if (a.src.data == a.dst.data)
+    REJECT("dst.data = %p: an output must not share memory with src", a.dst.data);
+  if (!a.scale || uintptr_t(a.scale) % 4 != 0)
+    REJECT("scale = %p: must be a multiple of 4 bytes and not NULL", static_cast<void *>(a.scale));
+  return FA3PTX_OK;
+}
+
 fa3ptx_status validate_workspace(const Problem &p, size_t needed, Error &e) {
   if (needed > 0 && !p.workspace)
     return fail(e, FA3PTX_ERROR_WORKSPACE, "workspace = NULL: this call needs %zu bytes", needed);

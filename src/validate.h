@@ -16,6 +16,8 @@ enum class Depth {
 fa3ptx_status validate(const fa3ptx_forward_args *args, Depth depth, Problem &p, Error &e);
 fa3ptx_status validate(const fa3ptx_backward_args *args, Depth depth, Problem &p, Error &e);
 
+fa3ptx_status validate(const fa3ptx_quantize_args *args, Error &e);
+
 // The workspace that the plan asks for.
 fa3ptx_status validate_workspace(const Problem &p, size_t needed, Error &e);
 
