@@ -113,6 +113,7 @@ bool fp8_heads(const Problem &, const DeviceProps &);  // E4M3 with one scale fo
 bool fp8_heads_long(const Problem &, const DeviceProps &); // the same, and fwd_long
 bool fp8_blocks(const Problem &, const DeviceProps &); // E4M3 with scales of blocks
 bool fp8_exact(const Problem &, const DeviceProps &);  // E4M3, FA3PTX_FLAG_ACCURATE
+bool bwd_long(const Problem &, const DeviceProps &); // many keys: tiles of 192 pay
 bool part(const Problem &, const DeviceProps &); // never: launched along with another row
 
 inline uint32_t ceil_div(int64_t a, int64_t b) { return uint32_t((a + b - 1) / b); }
