@@ -29,7 +29,8 @@ struct LaunchShape {
   bool programmatic = false; // may start before the kernel before it on the stream has finished
 };
 // `arguments`: the address of each parameter's value, in order.
-CUresult launch(CUkernel, const LaunchShape &, CUstream, std::initializer_list<const void *> arguments);
+CUresult launch(CUkernel, const LaunchShape &, CUstream,
+                std::initializer_list<const void *> arguments);
 
 void stream_wait_event(CUstream, CUevent);
 

@@ -162,7 +162,7 @@ void run_all(std::vector<Job> &jobs, size_t at_a_time, double limit) {
 
 // ---- The list of equivalent mutants -------------------------------------------------------------
 
-// equivalent.txt: `kernel pattern | file | in the source line | in the statement, #n | why`
+// A line of equivalent.txt: `kernel pattern | file | in the source line | in the statement, #n`
 struct Equivalent {
   std::string kernel, file, source, statement;
   int repeat; // 0: any
@@ -178,7 +178,7 @@ std::vector<Equivalent> read_equivalent() {
   std::vector<Equivalent> all;
   std::ifstream file("tests/mutate/equivalent.txt");
   for (std::string line; std::getline(file, line);) {
-    if (line.empty() || line[0] == '#') continue;
+    if (line.empty() || line[0] == '#' || line[0] == ' ') continue; // reasons are for people
     std::istringstream fields(line);
     std::string f[4];
     for (std::string &field : f) std::getline(fields, field, '|');
@@ -275,7 +275,7 @@ bool mutate(RowIndex row, size_t at_a_time, bool verbose, std::vector<Equivalent
   }
   const std::vector<Mutant> mutants = find_mutants(images[row]);
   std::vector<Job> jobs;
-  for (const Mutant &m : mutants) 
+  for (const Mutant &m : mutants)
     jobs.push_back({row, &m, &trials, !equivalent(list, kRows[row].name, m), 0, ""});
   run_all(jobs, at_a_time, 10 * each + 5);
   std::vector<Mutant> traps;
