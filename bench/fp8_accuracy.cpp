@@ -3,8 +3,11 @@
 //
 //   make bench ARGS=--benchmark_filter=fp8_accuracy
 //
-// Each line is one way to the same product; counter `rmse`.  "tensor scales" is the baseline: one
-// scale for all of Q, of K, of V.  The rest adds scales of blocks, the rotation of Q and K, or both.
+// Each line is one way to the same product; counter `rmse`.  "plain" is the baseline, written out on
+// the host: one scale each for Q, K, V and the normalised P, everything else exact.  Then this
+// library's forward with one scale for each of Q, K and V, with scales of blocks, with Q and K
+// rotated, and with both.  The error is that of a few keys that meet an outlier of the query's, so
+// it takes many rows to settle.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -20,7 +23,7 @@
 namespace {
 
 constexpr int kBatch = 2, kHeads = 16, kSeqlen = 4096, kDim = 128, kBlock = 128;
-constexpr int kSampled = 16; // query rows of each head that float64 computes
+constexpr int kSampled = 64; // query rows of each head that float64 computes
 constexpr size_t kCount = size_t(kBatch) * kSeqlen * kHeads * kDim;
 
 size_t row_at(int b, int s, int h) { return ((size_t(b) * kSeqlen + s) * kHeads + h) * kDim; }
@@ -32,28 +35,31 @@ struct Inputs {
   std::vector<double> o;         // float64, sampled rows
 };
 
-void reference(Inputs &in) {
+// The sampled rows of O in float64; plain_fp8: P is rounded to E4M3 with one scale, 1/448.
+std::vector<double> attention(const std::vector<float> (&x)[3], bool plain_fp8) {
   const float scale = 1 / std::sqrt(float(kDim));
-  std::vector<double> p(kSeqlen);
+  std::vector<double> p(kSeqlen), all;
   for (int b = 0; b < kBatch; ++b)
     for (int h = 0; h < kHeads; ++h)
       for (int i = 0; i < kSampled; ++i) {
-        const float *q = &in.x[0][row_at(b, sampled_row(i), h)];
+        const float *q = &x[0][row_at(b, sampled_row(i), h)];
         double most = -INFINITY, l = 0, o[kDim] = {};
         for (int j = 0; j < kSeqlen; ++j) {
-          const float *k = &in.x[1][row_at(b, j, h)];
+          const float *k = &x[1][row_at(b, j, h)];
           double dot = 0;
           for (int c = 0; c < kDim; ++c) dot += double(q[c]) * k[c];
           most = std::max(most, p[j] = dot * scale);
         }
+        for (double &w : p) l += w = std::exp(w - most);
         for (int j = 0; j < kSeqlen; ++j) {
-          const float *v = &in.x[2][row_at(b, j, h)];
-          const double w = std::exp(p[j] - most);
-          l += w;
+          const float *v = &x[2][row_at(b, j, h)];
+          double w = p[j] / l;
+          if (plain_fp8) w = e4m3_to_float(float_to_e4m3(float(w * 448))) / 448;
           for (int c = 0; c < kDim; ++c) o[c] += w * v[c];
         }
-        for (double y : o) in.o.push_back(y / l);
+        all.insert(all.end(), o, o + kDim);
       }
+  return all;
 }
 
 const Inputs &inputs() {
@@ -68,7 +74,7 @@ const Inputs &inputs() {
         in.bits[t].push_back(float_to_fp16(x));
         in.x[t].push_back(fp16_to_float(in.bits[t].back()));
       }
-    reference(in);
+    in.o = attention(in.x, false);
     return in;
   }();
   return made;
@@ -91,6 +97,35 @@ std::vector<float> rotated(std::vector<float> x) {
   return x;
 }
 
+// To E4M3 with one scale for all.
+std::vector<uint8_t> by_tensor(const std::vector<float> &x, float &scale) {
+  float most = 0;
+  for (float y : x) most = std::max(most, std::fabs(y));
+  scale = most / 448;
+  std::vector<uint8_t> bytes;
+  for (float y : x) bytes.push_back(float_to_e4m3(y / scale));
+  return bytes;
+}
+
+double rmse(const std::vector<double> &o) {
+  const std::vector<double> &want = inputs().o;
+  double sum = 0;
+  for (size_t i = 0; i < o.size(); ++i) sum += (o[i] - want[i]) * (o[i] - want[i]);
+  return std::sqrt(sum / double(o.size()));
+}
+
+void plain(benchmark::State &state) {
+  std::vector<float> x[3];
+  for (int t = 0; t < 3; ++t) {
+    float scale;
+    for (uint8_t byte : by_tensor(inputs().x[t], scale))
+      x[t].push_back(e4m3_to_float(byte) * scale);
+  }
+  double result = 0;
+  for (auto _ : state) result = rmse(attention(x, true));
+  state.counters["rmse"] = result;
+}
+
 struct Call {
   fa3ptx_forward_args a = {};
   std::vector<std::unique_ptr<Buffer>> buffers;
@@ -108,13 +143,9 @@ struct Call {
     buffers.back()->write(bits.data(), kCount * 2);
     return t;
   }
-  // One scale for everything, on the host.
-  fa3ptx_tensor by_tensor(const std::vector<float> &x, fa3ptx_scale &scale) {
-    float most = 0;
-    for (float y : x) most = std::max(most, std::fabs(y));
-    const float s = most / 448;
-    std::vector<uint8_t> bytes;
-    for (float y : x) bytes.push_back(float_to_e4m3(y / s));
+  fa3ptx_tensor one_scale(const std::vector<float> &x, fa3ptx_scale &scale) {
+    float s;
+    const std::vector<uint8_t> bytes = by_tensor(x, s);
     const fa3ptx_tensor t = tensor(FA3PTX_E4M3);
     buffers.back()->write(bytes.data(), kCount);
     scale.data = static_cast<float *>(memory(4));
@@ -133,7 +164,7 @@ struct Call {
     scale = fa3ptx_quantized(&q);
     return q.dst;
   }
-  double rmse() {
+  double run() {
     a.struct_size = sizeof a;
     a.batch = kBatch, a.seqlen_q = a.seqlen_k = kSeqlen, a.heads_q = a.heads_kv = kHeads;
     a.head_dim = kDim;
@@ -143,18 +174,15 @@ struct Call {
       throw std::runtime_error(fa3ptx_last_error());
     CUDA(cuStreamSynchronize(device().stream));
     const std::vector<uint32_t> words = out.words(0, kCount / 2);
-    const std::vector<double> &want = inputs().o;
-    double sum = 0;
-    size_t n = 0;
+    std::vector<double> o;
     for (int b = 0; b < kBatch; ++b)
       for (int h = 0; h < kHeads; ++h)
         for (int i = 0; i < kSampled; ++i)
-          for (int c = 0; c < kDim; ++c, ++n) {
+          for (int c = 0; c < kDim; ++c) {
             const size_t at = row_at(b, sampled_row(i), h) + c;
-            const double o = fp16_to_float(uint16_t(words[at / 2] >> (at % 2 * 16)));
-            sum += (o - want[n]) * (o - want[n]);
+            o.push_back(fp16_to_float(uint16_t(words[at / 2] >> (at % 2 * 16))));
           }
-    return std::sqrt(sum / double(n));
+    return rmse(o);
   }
 };
 
@@ -170,16 +198,17 @@ void accuracy(benchmark::State &state, Way way, uint32_t flags) {
     const bool rotate = t < 2 && (way == rotation || way == both); // O would need V rotated back
     if (way == in_fp16) *to[t] = call.fp16(in.bits[t]);
     else if (way == tensor_scales || way == rotation)
-      *to[t] = call.by_tensor(rotate ? rotated(in.x[t]) : in.x[t], *scale[t]);
+      *to[t] = call.one_scale(rotate ? rotated(in.x[t]) : in.x[t], *scale[t]);
     else *to[t] = call.by_blocks(in.bits[t], rotate ? FA3PTX_FLAG_HADAMARD : 0, *scale[t]);
   }
-  double rmse = 0;
-  for (auto _ : state) rmse = call.rmse();
-  state.counters["rmse"] = rmse;
+  double result = 0;
+  for (auto _ : state) result = call.run();
+  state.counters["rmse"] = result;
 }
 
 #define WAY(name, ...) \
   BENCHMARK_CAPTURE(accuracy, name, __VA_ARGS__)->Iterations(1)->Name("fp8_accuracy/" #name)
+BENCHMARK(plain)->Iterations(1)->Name("fp8_accuracy/plain");
 WAY(fp16, in_fp16, 0);
 WAY(tensor_scales, tensor_scales, 0);
 WAY(block_scales_alone, block_scales, 0);
