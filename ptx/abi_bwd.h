@@ -7,6 +7,14 @@
 //   fragment  64 x D fp32 numbers as a warpgroup holds them (wgmma.inc), 16 rows a warp: float4 i
 //             of lane l of warp w, its accumulators 4i .. 4i+3, is float4 number (w D/8 + i) 32 + l
 
+// Statistics of a block: fp32, in the order a fragment's columns fall to threads.  Row 16o + 8h + 2c
+// + e of the block, e = 0, 1 and c = 0 .. 3, has
+//   -LSE log2(e)   at float 16o + 4c + 2h + e
+//   -D             at float BWD_STAT_D / 4 + 32o + 16h + 4c + e, and again 2 floats on: a thread's
+//                  four accumulators of columns 2c, 2c + 1 start there
+#define BWD_STAT_D 256
+#define BWD_STAT_BYTES 768
+
 // ---- the main kernel: bwd_d128.ptx, bwd_d256.ptx ------------------------------------------------
 #define BWD_TMAP_Q 0
 #define BWD_TMAP_K 128
@@ -14,8 +22,7 @@
 #define BWD_TMAP_DO 384
 #define BWD_TMAP_DK 512
 #define BWD_TMAP_DV 640
-#define BWD_STATS 768        // u64  float[slot][m_blocks][2][64]: -LSE log2(e), then -D; row order:
-                                //      bwd_pre.ptx, STAT_ADDRESS
+#define BWD_STATS 768           // u64  statistics[slot][m_blocks], BWD_STAT_BYTES each
 #define BWD_DQ_ACC 776          // u64  fragment[slot][m_blocks]: sum of dS K
 #define BWD_DK_ACC 784          // u64  fragment[part][batch][heads_kv][n64_blocks], if parts > 1
 #define BWD_DV_ACC 792          // u64  the same for dV

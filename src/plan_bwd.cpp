@@ -81,7 +81,7 @@ static_assert(sizeof(PostParams) == BWD_POST_PARAMS);
 constexpr float kLog2e = 1.4426950408889634f;
 constexpr int kBlock = 64;                      // rows of a fragment
 constexpr size_t kTurnBytes = 8;               // per block of query rows
-constexpr size_t kStatBytes = 2 * kBlock * 4;   // per block of query rows
+constexpr size_t kStatBytes = BWD_STAT_BYTES;    // the same
 constexpr int64_t kSectionBytes = 32 << 20;     // of Q, dO and dQ sums: what L2 keeps
 
 Rows rows_of(const fa3ptx_tensor &t) {
@@ -144,7 +144,7 @@ uint32_t choose_parts(const Problem &p, const DeviceProps &device, const Row &ro
 }
 
 // Offsets in the workspace.  Linear in seqlen: per query block of 64 rows and query head
-// 512 B + 256 B head_dim (+ 8 B); with parts > 1 also 256 B (head_dim + head_dim_v) per part,
+// 768 B + 256 B head_dim (+ 8 B); with parts > 1 also 256 B (head_dim + head_dim_v) per part,
 // 64 keys and key head.
 struct Workspace {
   char *base;
