@@ -127,11 +127,13 @@ u8 *globalRange(AsyncOp &op, u64 addr, u64 bytes, bool write) {
 
 void globalReadIssued(AsyncOp &op, u64 addr, u64 bytes) {
   Allocation *a = memory().find(addr);
-  if (a && a->contains(addr, bytes)) hgAsyncRead(*op.issuer, *op.instr, *a, addr, bytes);
+  if (a && a->contains(addr, bytes))
+    hgAsyncRead(*op.issuer, *op.instr, op.lane, *a, addr, bytes);
 }
 void globalWriteIssued(AsyncOp &op, u64 addr, u64 bytes, bool reduce) {
   Allocation *a = memory().find(addr);
-  if (a && a->contains(addr, bytes)) hgAsyncWrite(*op.issuer, *op.instr, *a, addr, bytes, reduce);
+  if (a && a->contains(addr, bytes))
+    hgAsyncWrite(*op.issuer, *op.instr, op.lane, *a, addr, bytes, reduce);
 }
 
 bool deliveries(Warp &w, const Instr &in, u64 dst, u64 mbarAddr, u32 ctaMask, bool multicast,
@@ -153,7 +155,7 @@ bool deliveries(Warp &w, const Instr &in, u64 dst, u64 mbarAddr, u32 ctaMask, bo
     u64 at = (u64(cta->rank) << kRankShift) | (mbarOff + kSharedBase);
     Mbar *m = mbarAt(w, in, at, true, lane);
     if (!m) return false;
-    hzMbarUse(w, in, *m, true);
+    hzMbarUse(w, in, *m, true, lane);
     ++m->inFlight;
     Known &k = m->clock.at(w.actor);  // who sees the copy complete knows that it was issued
     k.executed = std::max(k.executed, w.epoch);

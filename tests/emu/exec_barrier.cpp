@@ -25,7 +25,7 @@ void completeBarrier(Cta &cta, u32 id) {
   for (Warp &w : cta.warps)
     for (Frag &f : w.frags)
       if (f.blocked && f.wait.kind == WaitKind::NamedBarrier && f.wait.id == id)
-        hzAcquire(w, b.released);
+        hzAcquire(w, w.live, b.released);
 }
 
 void reduceResult(Warp &w, const Instr &in, u32 m) {
@@ -54,6 +54,7 @@ Step namedBarrier(Warp &w, const Instr &in, u32 m) {
   b.expected = count;
   b.arrived += kLanes;
   b.who.push_back(w.id);
+  if (in.sel != 1) hzWarpSync(w, m);
   hzRelease(w, m, &b.clock);
   if (in.sel == 2) {
     u32 p = (w.pred(in.c) ^ ((in.imm & 1) ? ~0u : 0)) & m;
@@ -66,7 +67,7 @@ Step namedBarrier(Warp &w, const Instr &in, u32 m) {
   if (complete) {
     completeBarrier(*w.cta, id);
     if (in.sel == 1) return Step::Next;
-    hzAcquire(w, b.released);
+    hzAcquire(w, w.live, b.released);
     if (in.sel == 2) reduceResult(w, in, m);
     return Step::Next;
   }
@@ -95,7 +96,8 @@ Step clusterBarrier(Warp &w, const Instr &in, u32) {
   if (u32(c.barGeneration) == w.clusterPhaseArrived)
     return block(w, WaitKind::ClusterBarrier, 0, c.barGeneration);
   w.clusterArrived = false;
-  hzAcquire(w, c.barReleased);
+  hzWarpSync(w, w.live);
+  hzAcquire(w, w.live, c.barReleased);
   return Step::Next;
 }
 

@@ -52,16 +52,17 @@ Step cpCommit(Warp &w, const Instr &, u32) {
   w.cpGroupEpoch.push_back(w.cpEpoch++);
   return Step::Next;
 }
-Step cpWait(Warp &w, const Instr &in, u32) {
+Step cpWait(Warp &w, const Instr &in, u32 m) {
   cpActorOf(w);
   u32 keep = u32(in.imm);
   if (in.sel) {  // wait_all: what is not committed, too
     cpAsyncComplete(w, w.cpCommitted + 1);
-    w.clock.at(w.cpActor).all = w.cpEpoch++;
+    hzLearn(w, m, [&](VClock &c) { c.at(w.cpActor).all = w.cpEpoch; });
+    ++w.cpEpoch;
   } else if (w.cpCommitted > keep) {
     cpAsyncComplete(w, w.cpCommitted - keep);
-    Known &k = w.clock.at(w.cpActor);
-    k.all = std::max(k.all, w.cpGroupEpoch[w.cpCommitted - keep - 1]);
+    u32 done = w.cpGroupEpoch[w.cpCommitted - keep - 1];
+    hzLearn(w, m, [&](VClock &c) { c.at(w.cpActor).all = std::max(c.at(w.cpActor).all, done); });
   }
   return Step::Next;
 }
@@ -73,7 +74,7 @@ Step cpMbarArrive(Warp &w, const Instr &in, u32 m) {
   FOR_LANES(l, m) {
     Mbar *b = mbarAt(w, in, addr[l], false, int(l));
     if (!b) return Step::Abort;
-    hzMbarUse(w, in, *b, false);
+    hzMbarUse(w, in, *b, false, int(l));
     if (!in.sel) ++b->pending;
     bool merged = !w.cpQueue.empty() && w.cpQueue.back().arrive == b &&
                   w.cpQueue.back().instr == &in && w.cpQueue.back().epoch == w.cpEpoch;
@@ -123,6 +124,7 @@ Step bulkLoad(Warp &w, const Instr &in, u32 m) {
     auto op = std::make_shared<AsyncOp>();
     op->issuer = &w;
     op->instr = &in;
+    op->lane = int(l);
     if (in.sel) {  // from shared memory of this CTA
       u32 from;
       Cta *cta = resolveShared(w, in, src[l], size, 16, false, &from, int(l));
@@ -171,6 +173,7 @@ Step bulkStore(Warp &w, const Instr &in, u32 m) {
     auto op = std::make_shared<AsyncOp>();
     op->issuer = &w;
     op->instr = &in;
+    op->lane = int(l);
     op->read = [cta, off, size](AsyncOp &o) {
       o.data.assign(cta->smem.data() + off, cta->smem.data() + off + size);
     };
@@ -195,16 +198,18 @@ Step bulkCommit(Warp &w, const Instr &, u32) {
   return Step::Next;
 }
 // sel: .read
-Step bulkWait(Warp &w, const Instr &in, u32) {
+Step bulkWait(Warp &w, const Instr &in, u32 m) {
   bulkActorOf(w);
   size_t keep = size_t(in.imm);
   for (size_t i = 0; i + keep < w.bulkGroups.size(); ++i)
     for (AsyncPtr &op : w.bulkGroups[i]) in.sel ? asyncRead(*op) : asyncComplete(*op);
   if (w.bulkCommitted > keep) {
     u32 done = w.bulkCommitted - u32(keep);
-    Known &k = w.clock.at(w.bulkActor);
-    k.executed = k.all = std::max(k.all, done);
-    if (!in.sel) w.clock.at(w.bulkWriteActor).all = done;
+    hzLearn(w, m, [&](VClock &c) {
+      Known &k = c.at(w.bulkActor);
+      k.executed = k.all = std::max(k.all, done);
+      if (!in.sel) c.at(w.bulkWriteActor).all = done;
+    });
   }
   while (!in.sel && w.bulkGroups.size() > keep) w.bulkGroups.pop_front();
   return Step::Next;
@@ -230,7 +235,7 @@ Step storeAsync(Warp &w, const Instr &in, u32 m) {
     if (!cta || !resolveShared(w, in, mbar[l], 8, 8, true, &mo, int(l))) return Step::Abort;
     Mbar *b = mbarAt(w, in, mbar[l], true, int(l));
     if (!b) return Step::Abort;
-    hzMbarUse(w, in, *b, true);
+    hzMbarUse(w, in, *b, true, int(l));
     ++b->inFlight;
     b->lastTxPhase = b->phase + 1;
     std::vector<Delivery> to{{cta, b, b->phase}};
@@ -238,6 +243,7 @@ Step storeAsync(Warp &w, const Instr &in, u32 m) {
     auto op = std::make_shared<AsyncOp>();
     op->issuer = &w;
     op->instr = &in;
+    op->lane = int(l);
     for (const Operand &v : in.vec) {
       const u8 *p = each == 4 ? reinterpret_cast<const u8 *>(w.src<u32>(v) + l)
                               : reinterpret_cast<const u8 *>(w.src<u64>(v) + l);

@@ -143,7 +143,7 @@ Step init(Warp &w, const Instr &in, u32 m) {
 
 Step inval(Warp &w, const Instr &in, u32 m) {
   return forGroups(w, in, m, false, [&](Mbar &b, u32, int lane) {
-    hzMbarUse(w, in, b, false);
+    hzMbarUse(w, in, b, false, lane);
     if (b.inFlight)
       finding(w, in, "mbarrier-init", "invalidated while copies are to signal it: " +
                                             describeMbar(b), lane);
@@ -155,7 +155,7 @@ Step inval(Warp &w, const Instr &in, u32 m) {
 // sel: 1 expect_tx with the arrival, 2 noComplete, 4 drop, 8 relaxed
 Step arrive(Warp &w, const Instr &in, u32 m) {
   return forGroups(w, in, m, true, [&](Mbar &b, u32 group, int first) {
-    hzMbarUse(w, in, b, false);
+    hzMbarUse(w, in, b, false, first);
     if (in.d.present()) {
       u64 *d = w.dst<u64>(in.d);
       FOR_LANES(l, group) d[l] = b.phase << 20 | u64(b.pending);
@@ -177,8 +177,8 @@ Step arrive(Warp &w, const Instr &in, u32 m) {
 
 // sel: 1 complete_tx
 Step expectTx(Warp &w, const Instr &in, u32 m) {
-  return forGroups(w, in, m, true, [&](Mbar &b, u32 group, int) {
-    hzMbarUse(w, in, b, false);
+  return forGroups(w, in, m, true, [&](Mbar &b, u32 group, int first) {
+    hzMbarUse(w, in, b, false, first);
     FOR_LANES(l, group) {
       s64 bytes = w.src<u32>(in.a)[l];
       if (in.sel) mbarCompleteTx(w, in, b, bytes, b.phase);
@@ -191,8 +191,8 @@ Step expectTx(Warp &w, const Instr &in, u32 m) {
 Step wait(Warp &w, const Instr &in, u32 m) {
   u32 yes = 0;
   Mbar *waiting = nullptr;
-  Step s = forGroups(w, in, m, false, [&](Mbar &b, u32 group, int) {
-    hzMbarUse(w, in, b, false);
+  Step s = forGroups(w, in, m, false, [&](Mbar &b, u32 group, int first) {
+    hzMbarUse(w, in, b, false, first);
     u32 ok = 0;
     FOR_LANES(l, group) {
       bool done = in.sel & 1 ? mbarPhaseDone(b, w.src<u32>(in.a)[l])
@@ -201,7 +201,7 @@ Step wait(Warp &w, const Instr &in, u32 m) {
     }
     if (ok) {
       b.observedPhase = std::max(b.observedPhase, b.phase);
-      if (!(in.sel & 4)) hzAcquire(w, b.released);
+      if (!(in.sel & 4)) hzAcquire(w, ok, b.released);
     } else {
       waiting = &b;
     }

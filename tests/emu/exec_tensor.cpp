@@ -142,6 +142,7 @@ Step tensorLoad(Warp &w, const Instr &in, u32 m) {
     auto op = std::make_shared<AsyncOp>();
     op->issuer = &w;
     op->instr = &in;
+    op->lane = int(l);
     if (hgWantsReads(w))
       forRows(b, [&](u32, u64 addr, u64 n, u64) { if (n) globalReadIssued(*op, addr, n); });
     op->read = [b](AsyncOp &o) { readGlobalBox(o, b); };
@@ -174,6 +175,7 @@ Step tensorStore(Warp &w, const Instr &in, u32 m) {
     auto op = std::make_shared<AsyncOp>();
     op->issuer = &w;
     op->instr = &in;
+    op->lane = int(l);
     op->read = [b, cta, off](AsyncOp &o) {
       o.data.resize(b.bytes);
       sharedToBox(o.data.data(), cta->smem.data(), off, b.bytes, b.map.swizzle);

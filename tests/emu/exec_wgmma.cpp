@@ -167,9 +167,10 @@ Step waitGroup(Warp &w, const Instr &in, u32) {
   completeWgmma(wg, target);
   if (n > keep) w.wgGroupsDone = std::max(w.wgGroupsDone, n - keep);
   if (wg.actor >= 0) {
-    Known &k = w.clock.at(wg.actor);
-    k.all = std::max(k.all, w.wgGroupsDone);
-    k.executed = k.all;
+    hzLearn(w, w.live, [&](VClock &c) {
+      Known &k = c.at(wg.actor);
+      k.executed = k.all = std::max(k.all, w.wgGroupsDone);
+    });
   }
   return Step::Next;
 }

@@ -41,7 +41,7 @@ struct Touch {
 // Does an earlier access (actor, epoch, lanes) come before this one?
 bool ordered(const Touch &a, int actor, u32 epoch, u32 lanes) {
   if (actor == a.w.actor && a.lane >= 0 && lanes == 1u << a.lane) return true;  // program order
-  return happensBefore(a.w.clock, actor, epoch, lanes);
+  return happensBefore(hzClock(a.w, a.lane), actor, epoch, lanes);
 }
 
 std::string bytesAt(const Touch &a) {
@@ -75,7 +75,7 @@ void checkAgainstWrite(const Touch &a, u32 packed) {
   if (!ordered(a, e.actor, e.epoch, lanes)) {
     complain(a, "race", "written", e.actor, e.instr,
              e.async ? "whose completion was not waited for" : "and nothing orders the two");
-  } else if (a.async && !e.async && !proxyFenced(a.w.clock, e.actor, e.epoch, lanes)) {
+  } else if (a.async && !e.async && !proxyFenced(hzClock(a.w, a.lane), e.actor, e.epoch, lanes)) {
     complain(a, "proxy-fence", "written", e.actor, e.instr,
              "without a fence.proxy.async of the writer after it");
   }
@@ -93,7 +93,7 @@ void checkAgainstReads(const Touch &a, u32 packed) {
       complain(a, "race", "still being read", e.actor, e.instr,
                e.async ? "whose completion was not waited for" : "and nothing orders the two");
     } else if (a.async && !e.async && options().warProxy &&
-               !proxyFenced(a.w.clock, e.actor, e.epoch, lanes)) {
+               !proxyFenced(hzClock(a.w, a.lane), e.actor, e.epoch, lanes)) {
       complain(a, "proxy-fence", "read", e.actor, e.instr,
                "without a fence.proxy.async of the reader after it");
     }
@@ -320,7 +320,7 @@ void hzMbarInval(Warp &w, const Instr &in, Mbar &m, int lane) {
   for (u32 i = m.offset / 4; i < m.offset / 4 + 2; ++i) m.cta->shadow[i].w = event << 5 | u32(lane);
 }
 
-void hzMbarUse(Warp &w, const Instr &in, Mbar &m, bool async) {
+void hzMbarUse(Warp &w, const Instr &in, Mbar &m, bool async, int lane) {
   if (!options().races) return;
   bool remote = m.cta != w.cta;
   if ((async || remote) && !m.fenced) {
@@ -331,7 +331,7 @@ void hzMbarUse(Warp &w, const Instr &in, Mbar &m, bool async) {
                  w.prog->where(*m.initInstr).c_str()));
   }
   if (m.initWarp == &w) return;
-  Known k = w.clock.get(m.initWarp->actor);
+  Known k = hzClock(w, lane).get(m.initWarp->actor);
   bool known = m.initEpoch <= k.all || m.initEpoch <= k.some ||
                (m.fenced && m.initEpoch <= k.executed);
   if (known) return;
@@ -342,7 +342,7 @@ void hzMbarUse(Warp &w, const Instr &in, Mbar &m, bool async) {
 
 // ---- synchronisation --------------------------------------------------------------------------
 void hzRelease(Warp &w, u32 lanes, VClock *into) {
-  into->join(w.clock);
+  into->join(lanes & w.partialLanes ? w.partial : w.clock);
   Known &k = into->at(w.actor);
   if (lanes == w.live) {
     k.all = w.epoch;
@@ -356,32 +356,43 @@ void hzReleaseRelaxed(Warp &w, VClock *into) {
   into->joinExecuted(w.clock);
   into->at(w.actor).executed = w.epoch++;
 }
-void hzAcquire(Warp &w, const VClock &from) { w.clock.join(from); }
+void hzAcquire(Warp &w, u32 lanes, const VClock &from) {
+  hzLearn(w, lanes, [&](VClock &c) { c.join(from); });
+}
 
 void hzWarpSync(Warp &w, u32 lanes) {
   if (lanes != w.live) return;
+  if (w.partialLanes) w.clock = w.partial;
+  w.partialLanes = 0;
   Known &k = w.clock.at(w.actor);
   k.all = k.executed = w.epoch++;
 }
 
 void hzProxyFence(Warp &w, u32 lanes, bool shared, bool global) {
-  Known &k = w.clock.at(w.actor);
-  if (global && lanes == w.live) k.globalProxied = w.epoch++;
-  if (!shared) return;
-  if (lanes == w.live) {
-    k.proxied = w.epoch++;
-  } else {
-    k.proxiedSome = w.epoch++;
-    k.proxiedLanes |= lanes;
-  }
-  // cp.async writes have no thread that could fence before they are complete: whoever knows them
-  // complete may.
   Cluster &c = *w.cta->cluster;
-  for (size_t i = 0; i < w.clock.size(); ++i)
-    if (c.actors[i].kind == ActorInfo::CpAsyncActor || options().readerFence) {
-      Known &o = w.clock.at(int(i));
-      o.proxied = std::max(o.proxied, o.all);
+  bool everyLane = lanes == w.live;
+  hzLearn(w, lanes, [&](VClock &clock) {
+    Known &k = clock.at(w.actor);
+    if (global) {
+      if (everyLane) k.globalProxied = w.epoch;
+      clock.fenceForeign();
     }
+    if (!shared) return;
+    if (everyLane) {
+      k.proxied = w.epoch;
+    } else {
+      k.proxiedSome = w.epoch;
+      k.proxiedLanes |= lanes;
+    }
+    // cp.async writes have no thread that could fence before they are complete: whoever knows them
+    // complete may.
+    for (size_t i = 0; i < clock.size(); ++i)
+      if (c.actors[i].kind == ActorInfo::CpAsyncActor || options().readerFence) {
+        Known &o = clock.at(int(i));
+        o.proxied = std::max(o.proxied, o.all);
+      }
+  });
+  ++w.epoch;
 }
 
 void hzRemoteTouch(Warp &w, Cta &target) {
@@ -389,14 +400,16 @@ void hzRemoteTouch(Warp &w, Cta &target) {
 }
 
 // ---- exit -------------------------------------------------------------------------------------
+static const VClock &everythingKnown(const Warp &w) { return w.partialLanes ? w.partial : w.clock; }
+
 void hzWarpExit(Warp &w, const Instr &in) {
   if (w.grid->aborted) return;
   if (!w.bulkOpen.empty())
     finding(w, in, "exit-in-flight", "exits with bulk copies that were never committed");
-  else if (w.bulkActor >= 0 && w.clock.get(w.bulkActor).all < w.bulkCommitted)
+  else if (w.bulkActor >= 0 && everythingKnown(w).get(w.bulkActor).all < w.bulkCommitted)
     finding(w, in, "exit-in-flight",
             strf("exits while bulk copies may still read shared memory (%u groups committed, %u "
-                 "waited for)", w.bulkCommitted, w.clock.get(w.bulkActor).all));
+                 "waited for)", w.bulkCommitted, everythingKnown(w).get(w.bulkActor).all));
   if (w.wgIssued && w.wgGroupsDone < w.wgGroupEnd.size())
     finding(w, in, "exit-in-flight", "exits with wgmma groups that were not waited for");
   else if (w.wgIssued && (w.wgGroupEnd.empty() || w.wgGroupEnd.back() < w.wgIssued))
@@ -405,7 +418,7 @@ void hzWarpExit(Warp &w, const Instr &in) {
 
 static bool anyKnows(const Cta &cta, int actor, u32 epoch, bool executed) {
   for (const Warp &w : cta.warps) {
-    Known k = w.clock.get(actor);
+    Known k = everythingKnown(w).get(actor);
     if ((executed ? k.executed : k.all) >= epoch) return true;
   }
   return false;

@@ -18,19 +18,35 @@ void hzAsyncRead(Warp *const *who, int numWho, const Instr &in, int lane, Cta &t
 void hzCpAsyncWrite(Warp &issuer, const Instr &in, int lane, Cta &target, u32 off, u32 bytes);
 void hzMbarWord(Warp &w, const Instr &in, Mbar &m, int lane);  // init: claims the 8 bytes
 void hzMbarInval(Warp &w, const Instr &in, Mbar &m, int lane); // the 8 bytes are ordinary again
-void hzMbarUse(Warp &w, const Instr &in, Mbar &m, bool async);
+void hzMbarUse(Warp &w, const Instr &in, Mbar &m, bool async, int lane);
 
 // --- global memory (hazards_global.cpp) --------------------------------------------------------
 void hgAccess(Warp &w, const Instr &in, Allocation &a, u64 addr, u32 bytes, int lane, Access acc);
-void hgAsyncWrite(Warp &w, const Instr &in, Allocation &a, u64 addr, u64 bytes, bool reduce);
-void hgAsyncRead(Warp &w, const Instr &in, Allocation &a, u64 addr, u64 bytes);
+void hgAsyncWrite(Warp &w, const Instr &in, int lane, Allocation &a, u64 addr, u64 bytes,
+                  bool reduce);
+void hgAsyncRead(Warp &w, const Instr &in, int lane, Allocation &a, u64 addr, u64 bytes);
 Step hgStored(Warp &w, const Instr &in);   // after a store: reports the races that changed a value
 bool hgWantsReads(const Warp &w);          // is there anything that a read could clash with?
 
 // --- synchronisation --------------------------------------------------------------------------
+// What a lane knows, or all of them (-1).
+inline const VClock &hzClock(const Warp &w, int lane) {
+  return lane >= 0 && (w.partialLanes >> lane & 1) ? w.partial : w.clock;
+}
+// f(clock) adds what `lanes` have just learnt.
+template <class F> void hzLearn(Warp &w, u32 lanes, F f) {
+  if (lanes == w.live) {
+    f(w.clock);
+    if (w.partialLanes) f(w.partial);
+    return;
+  }
+  if (!w.partialLanes) w.partial = w.clock;
+  w.partialLanes |= lanes;
+  f(w.partial);
+}
 void hzRelease(Warp &w, u32 lanes, VClock *into);            // arrive
 void hzReleaseRelaxed(Warp &w, VClock *into);                // execution order only
-void hzAcquire(Warp &w, const VClock &from);                 // wait
+void hzAcquire(Warp &w, u32 lanes, const VClock &from);      // wait
 void hzWarpSync(Warp &w, u32 lanes);                         // bar.warp.sync
 void hzProxyFence(Warp &w, u32 lanes, bool shared, bool global);  // fence.proxy.async
 void hzRemoteTouch(Warp &w, Cta &target);                    // for the check at CTA exit

@@ -4,8 +4,9 @@
 // launches that may run beside it); a read or another write of the same cell must come after them:
 // through barriers within a CTA or cluster, through release and acquire between clusters, through
 // griddepcontrol.wait between kernels. Two atomic accesses never clash, but for floating-point sums
-// of CTAs that order themselves by flags: there the order is meant to be fixed. A copy of the async proxy
-// that reads what an ordinary store wrote wants a fence.proxy.async (global) of the writer, too.
+// of CTAs that order themselves by flags: there the order is meant to be fixed. An access of the
+// async proxy after an ordinary write, or after another CTA's copy that a flag told of, wants a
+// fence.proxy.async (global) between the two as well.
 #include "interp.h"
 
 namespace emu {
@@ -14,29 +15,41 @@ namespace {
 u64 clusterKey(const Warp &w) { return w.grid->id << 32 | w.cta->cluster->index; }
 
 bool happensBefore(const Warp &w, const GlobalWrite &e, u32 lane, int myLane) {
-  if (e.grid != w.grid->id) return w.clock.afterDependency;
+  const VClock &clock = hzClock(w, myLane);
+  if (e.grid != w.grid->id) return clock.afterDependency;
   if (e.cluster == clusterKey(w)) {
     if (e.actor == w.actor && myLane >= 0 && lane == u32(myLane)) return true;
-    Known k = w.clock.get(e.actor);
+    Known k = clock.get(e.actor);
     return e.epoch <= k.all || (e.epoch <= k.some && (k.lanes >> lane & 1));
   }
-  if (!w.clock.foreign()) return false;
-  auto it = w.clock.foreign()->find(e.cluster);
-  if (it == w.clock.foreign()->end()) return false;
+  if (!clock.foreign()) return false;
+  auto it = clock.foreign()->find(e.cluster);
+  if (it == clock.foreign()->end()) return false;
   Known k = it->second.get(e.actor);
   return e.epoch <= k.all || (e.epoch <= k.some && (k.lanes >> lane & 1));
 }
 
-bool fencedForAsync(const Warp &w, const GlobalWrite &e) {
+// An asynchronous access after a write that happened before it: is a proxy fence between them? By
+// the writer, or, where the news came from another CTA through a flag, by whoever read the flag.
+bool fencedForAsync(const Warp &w, const GlobalWrite &e, int myLane) {
+  const VClock &clock = hzClock(w, myLane);
   if (e.grid != w.grid->id) return true;
-  if (e.cluster == clusterKey(w)) return e.epoch <= w.clock.get(e.actor).globalProxied;
-  auto it = w.clock.foreign()->find(e.cluster);
-  return e.epoch <= it->second.get(e.actor).globalProxied;
+  if (e.cluster == clusterKey(w)) return e.async || e.epoch <= clock.get(e.actor).globalProxied;
+  Known k = clock.foreign()->find(e.cluster)->second.get(e.actor);
+  return e.epoch <= k.globalAcquired || (!e.async && e.epoch <= k.globalProxied);
 }
 
 std::string who(const GlobalWrite &e) {
   return strf("%s CTA (%u,%u,%u) warp %u at %s", e.async ? " a bulk copy of" : "", e.cta[0],
               e.cta[1], e.cta[2], e.warp, e.prog->where(*e.instr).c_str());
+}
+
+void complainFence(Warp &w, const Instr &in, const GlobalWrite &e, u64 addr, bool write,
+                   int myLane) {
+  finding(w, in, "proxy-fence",
+          strf("the copy %s %s, written by%s; no fence.proxy.async on global memory lies between",
+               write ? "writes" : "reads", memory().describe(addr & ~3ull, 4).c_str(),
+               who(e).c_str()), myLane);
 }
 
 // One earlier write against an access by `w`.
@@ -45,7 +58,11 @@ void check(Warp &w, const Instr &in, const GlobalWrite &e, u32 lane, int myLane,
   if (e.atomic && atomic) {
     // No race. But where flags order the CTAs, sums are meant to be in a fixed order, too.
     bool flags = e.cluster != clusterKey(w) && w.cta->cluster->heardFrom.count(e.cluster);
-    if (!in.floatSum || !flags || happensBefore(w, e, lane, myLane)) return;
+    if (!in.floatSum || !flags) return;
+    if (happensBefore(w, e, lane, myLane)) {
+      if (async && !fencedForAsync(w, e, myLane)) complainFence(w, in, e, addr, write, myLane);
+      return;
+    }
     finding(w, in, "race",
             strf("adds to %s in no fixed order: CTAs of this kernel are ordered by flags, but not "
                  "this addition after that of%s", memory().describe(addr & ~3ull, 4).c_str(),
@@ -64,10 +81,8 @@ void check(Warp &w, const Instr &in, const GlobalWrite &e, u32 lane, int myLane,
       w.suspects.push_back({myLane, addr & ~3ull, *reinterpret_cast<u32 *>(addr & ~3ull), text});
     else
       finding(w, in, "race", text, myLane);
-  } else if (async && !write && !e.async && !fencedForAsync(w, e)) {
-    finding(w, in, "proxy-fence",
-            strf("the copy reads %s, written by%s without a fence.proxy.async of the writer after "
-                 "it", place.c_str(), who(e).c_str()), myLane);
+  } else if (async && !fencedForAsync(w, e, myLane)) {
+    complainFence(w, in, e, addr, write, myLane);
   }
 }
 
@@ -104,10 +119,12 @@ u32 newEvent(Warp &w, const Instr &in, int actor, u32 epoch, bool async, bool at
 }  // namespace
 
 // A read of a dependent grid that has not waited: what it read must not be written any more.
-static bool early(const Warp &w) { return w.grid->after && !w.clock.afterDependency; }
+static bool early(const Warp &w, int lane) {
+  return w.grid->after && !hzClock(w, lane).afterDependency;
+}
 
 bool hgWantsReads(const Warp &w) {
-  return options().races && (w.grid->log->writes.size() > 1 || early(w));
+  return options().races && (w.grid->log->writes.size() > 1 || w.grid->after);
 }
 
 static void noteEarlyRead(Warp &w, const Instr &in, u64 addr, u64 bytes) {
@@ -132,7 +149,7 @@ void hgAccess(Warp &w, const Instr &in, Allocation &a, u64 addr, u32 bytes, int 
   if (!options().races) return;
   bool write = writes(acc), atomic = acc != Access::Read && acc != Access::Write;
   if (write) checkEarlyReads(w, in, addr, bytes);
-  if (reads(acc) && early(w)) noteEarlyRead(w, in, addr, bytes);
+  if (reads(acc) && early(w, lane)) noteEarlyRead(w, in, addr, bytes);
   if (!write && a.writtenBy != w.grid->log->id) return;
   std::vector<u32> &c = cells(w, a);
   const auto &log = w.grid->log->writes;
@@ -158,30 +175,33 @@ Step hgStored(Warp &w, const Instr &in) {
   return w.grid->aborted ? Step::Abort : Step::Next;
 }
 
-void hgAsyncWrite(Warp &w, const Instr &in, Allocation &a, u64 addr, u64 bytes, bool reduce) {
+void hgAsyncWrite(Warp &w, const Instr &in, int lane, Allocation &a, u64 addr, u64 bytes,
+                  bool reduce) {
   if (!options().races) return;
   checkEarlyReads(w, in, addr, bytes);
   std::vector<u32> &c = cells(w, a);
   u32 epoch = w.bulkCommitted + 1;
   u32 packed = newEvent(w, in, w.bulkWriteActor, epoch, true, reduce) << 5, seen = 0;
+  const auto &log = w.grid->log->writes;
   for (u64 i = (addr - a.base) / 4; i <= (addr - a.base + bytes - 1) / 4; ++i) {
     u32 old = c[i];
     if (old && old != seen)
-      check(w, in, w.grid->log->writes[old >> 5], old & 31, -1, a.base + 4 * i, true, reduce, true);
+      check(w, in, log[old >> 5], old & 31, lane, a.base + 4 * i, true, reduce, true);
     seen = old;
     c[i] = packed;
   }
 }
 
-void hgAsyncRead(Warp &w, const Instr &in, Allocation &a, u64 addr, u64 bytes) {
+void hgAsyncRead(Warp &w, const Instr &in, int lane, Allocation &a, u64 addr, u64 bytes) {
   if (!options().races) return;
-  if (early(w)) noteEarlyRead(w, in, addr, bytes);
+  if (early(w, lane)) noteEarlyRead(w, in, addr, bytes);
   if (a.writtenBy != w.grid->log->id) return;
+  const auto &log = w.grid->log->writes;
   u32 seen = 0;
   for (u64 i = (addr - a.base) / 4; i <= (addr - a.base + bytes - 1) / 4; ++i) {
     u32 old = a.writers[i];
     if (old && old != seen)
-      check(w, in, w.grid->log->writes[old >> 5], old & 31, -1, a.base + 4 * i, false, false, true);
+      check(w, in, log[old >> 5], old & 31, lane, a.base + 4 * i, false, false, true);
     seen = old;
   }
 }
@@ -229,8 +249,19 @@ void syncStore(Warp &w, u32 kind, u32 scope, u32 m, u8 *const *p) {
   FOR_LANES(l, m) add(scope ? &log.flags[u64(p[l])] : &log.ctaFlags[u64(p[l])], f);
 }
 
+// An acquire load of a word that another cluster has written: these two order themselves by flags,
+// also if the release on the other side is missing.
+static void noteFlag(Warp &w, u64 addr) {
+  Allocation *a = memory().find(addr);
+  if (!a || a->writtenBy != w.grid->log->id) return;
+  const GlobalWrite &e = w.grid->log->writes[a->writers[(addr - a->base) / 4] >> 5];
+  if (e.grid == w.grid->id && e.cluster != clusterKey(w))
+    w.cta->cluster->heardFrom.insert(e.cluster);
+}
+
 void syncLoad(Warp &w, u32 kind, u32 scope, u32 m, u8 *const *p) {
   GlobalLog &log = *w.grid->log;
+  if ((kind & 2) && scope) FOR_LANES(l, m) noteFlag(w, u64(p[l]));
   if (log.flags.empty() && log.ctaFlags.empty()) return;
   FOR_LANES(l, m) {
     auto it = log.flags.find(u64(p[l]));
@@ -239,13 +270,13 @@ void syncLoad(Warp &w, u32 kind, u32 scope, u32 m, u8 *const *p) {
     it = log.ctaFlags.find(u64(p[l]));
     if (it != log.ctaFlags.end())
       if (auto own = it->second.find(clusterKey(w)); own != it->second.end()) got.join(own->second);
-    if (kind & 2) hzAcquire(w, got);
+    if (kind & 2) hzAcquire(w, 1u << l, got);
     w.acquirePending.join(got);
   }
 }
 
 void syncFence(Warp &w, u32 lanes, u32 scope) {
-  hzAcquire(w, w.acquirePending);
+  hzAcquire(w, lanes, w.acquirePending);
   w.fenceClock.clear();
   hzRelease(w, lanes, &w.fenceClock);
   w.fenced = true;

@@ -54,6 +54,7 @@ struct Frag {
 struct AsyncOp {
   Warp *issuer = nullptr;
   const Instr *instr = nullptr;
+  int lane = 0;                 // of the issuer
   bool readDone = false, done = false;
   std::function<void(AsyncOp &)> read, write;
   std::vector<u8> data;
@@ -120,7 +121,9 @@ struct Warp {
   // happens-before bookkeeping (hazards.h)
   int actor = 0;
   u32 epoch = 1;
-  VClock clock;
+  VClock clock;                  // what every lane knows
+  VClock partial;                // clock, plus what only partialLanes have learnt since the last
+  u32 partialLanes = 0;          // warp-wide synchronisation
   VClock fenceClock, acquirePending;  // around fence.acq_rel: see syncStore and syncLoad
   bool fenced = false;
   u32 fenceScope = 0;

@@ -25,6 +25,7 @@ struct Known {
   u32 proxied = 0;    // up to here every lane has executed fence.proxy.async after its accesses
   u32 proxiedSome = 0, proxiedLanes = 0;  // the same for the lanes of a mask
   u32 globalProxied = 0;                  // as `proxied`, for global memory
+  u32 globalAcquired = 0;                 // other clusters: a proxy fence came after the acquire
   u32 executed = 0;   // has executed up to here (relaxed arrivals count, memory or not)
 };
 
@@ -53,6 +54,14 @@ class VClock {
     for (auto &e : f) (*mine)[e.first].join(e.second);
     foreign_ = mine;
   }
+  // fence.proxy.async on global memory: asynchronous accesses may follow what others have released.
+  void fenceForeign() {
+    if (!foreign_) return;
+    auto mine = std::make_shared<Foreign>(*foreign_);
+    for (auto &e : *mine)
+      for (Known &k : e.second.k_) k.globalAcquired = k.all;
+    foreign_ = mine;
+  }
   VClock withoutForeign() const {
     VClock c = *this;
     c.foreign_ = nullptr;
@@ -72,6 +81,7 @@ class VClock {
     a->proxiedSome = std::max(a->proxiedSome, b.proxiedSome);
     a->proxiedLanes |= b.proxiedLanes;
     a->globalProxied = std::max(a->globalProxied, b.globalProxied);
+    a->globalAcquired = std::max(a->globalAcquired, b.globalAcquired);
     a->executed = std::max(a->executed, b.executed);
   }
 
