@@ -3,8 +3,8 @@
 //
 //   make bench ARGS=--benchmark_filter=fp8_accuracy
 //
-// Each line is one way to the same product; counter `rmse`.  "plain" is the baseline, written out on
-// the host: one scale each for Q, K, V and the normalised P, everything else exact.  Then this
+// Each line is one way to the same product; counter `rmse`.  "plain" is the baseline, written out
+// on the host: one scale each for Q, K, V and the normalised P, everything else exact.  Then this
 // library's forward with one scale for each of Q, K and V, with scales of blocks, with Q and K
 // rotated, and with both.  The error is that of a few keys that meet an outlier of the query's, so
 // it takes many rows to settle.

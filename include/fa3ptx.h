@@ -180,15 +180,15 @@ FA3PTX_API fa3ptx_status fa3ptx_forward_workspace_size(const fa3ptx_forward_args
 FA3PTX_API fa3ptx_status fa3ptx_backward_workspace_size(const fa3ptx_backward_args *args,
                                                         size_t *bytes);
 
-/* BF16 or FP16 to E4M3 for the forward call: scale = largest magnitude of the block / 448, and dst =
- * src / scale, rounded to nearest.
+/* BF16 or FP16 to E4M3 for the forward call: scale = largest magnitude of the block / 448, and
+ * dst = src * (1 / scale), rounded to nearest.
  *   src, dst  (batch, seqlen, heads, head_dim); dst.dtype E4M3; head_dim a multiple of 16, to 256
  *   scale     fp32, dense (batch, heads, ceil(seqlen / block)); with block 0: (batch, heads)
  *   block     rows that share a scale: 16, 32, 64 or 128; 0: all rows of a head
- *   flags     0 or FA3PTX_FLAG_HADAMARD: before that, every row x becomes H (s o x) / sqrt(head_dim),
- *             H the Hadamard matrix, s random signs drawn from `seed`; head_dim 64, 128 or 256.  The
- *             map is orthogonal: Q and K rotated with one seed have the scores they had, and outliers
- *             are spread over all columns ("incoherent processing").
+ *   flags     0 or FA3PTX_FLAG_HADAMARD: first every row x becomes H (s o x) / sqrt(head_dim), H
+ *             the Hadamard matrix, s random signs drawn from `seed`; head_dim 64, 128 or 256.  The
+ *             map is orthogonal: Q and K rotated with one seed have the scores they had, and
+ *             outliers are spread over all columns ("incoherent processing").
  * fa3ptx_quantized gives the scales in the form the forward call takes.                         */
 typedef struct fa3ptx_quantize_args {
   size_t struct_size; /* sizeof(fa3ptx_quantize_args) */

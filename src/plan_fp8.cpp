@@ -67,7 +67,8 @@ static_assert(AT(scale_log2, FP8_REF_SCALE_LOG2) && AT(q_scale, FP8_REF_Q_SCALE)
 static_assert(AT(k_scale, FP8_REF_K_SCALE) && AT(v_scale, FP8_REF_V_SCALE));
 static_assert(sizeof(Fp8RefParams) == FP8_REF_PARAMS);
 #undef AT
-static_assert(offsetof(Tensor, batch) == REF_TENSOR_BATCH && offsetof(Tensor, seq) == REF_TENSOR_SEQ);
+static_assert(offsetof(Tensor, batch) == REF_TENSOR_BATCH);
+static_assert(offsetof(Tensor, seq) == REF_TENSOR_SEQ);
 static_assert(offsetof(Tensor, head) == REF_TENSOR_HEAD);
 
 constexpr float kLog2e = 1.4426950408889634f;

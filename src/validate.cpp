@@ -195,10 +195,11 @@ fa3ptx_status check_lse(const Problem &p, Error &e) {
 // Scales of an operand; resolves heads = 0.
 fa3ptx_status check_scale(const char *name, fa3ptx_scale &s, const Problem &p, int32_t heads,
                           int least_block, Error &e) {
+  const void *const data = s.data;
   if (s.data && p.q.dtype != FA3PTX_E4M3)
-    REJECT("%s.data = %p: must be NULL where q is not E4M3", name, static_cast<const void *>(s.data));
-  if (uintptr_t(s.data) % 4 != 0)
-    REJECT("%s.data = %p: must be a multiple of 4 bytes", name, static_cast<const void *>(s.data));
+    REJECT("%s.data = %p: must be NULL where q is not E4M3", name, data);
+  if (uintptr_t(data) % 4 != 0)
+    REJECT("%s.data = %p: must be a multiple of 4 bytes", name, data);
   const int64_t strides[3] = {s.stride_batch, s.stride_head, s.stride_block};
   const char *const axes[3] = {"stride_batch", "stride_head", "stride_block"};
   for (int i = 0; i < 3; i++)

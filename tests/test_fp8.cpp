@@ -1,5 +1,5 @@
-// test_fp8.cpp - the forward on E4M3 against float64: every row of its kernels, scales of every kind,
-// views with foreign memory round them, the accurate mode, and the calls that make E4M3.
+// test_fp8.cpp - the forward on E4M3 against float64: every row of its kernels, scales of every
+// kind, views with foreign memory round them, the accurate mode, and the calls that make E4M3.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -9,6 +9,7 @@
 #include "check.h"
 #include "ptx_run.h"
 #include "row_machine.h"
+#include "src/plan.h"
 #include "src/validate.h"
 #include "storage.h"
 
@@ -83,7 +84,8 @@ struct HostScale {
   double at(int b, int h, int row) const {
     if (values.empty()) return 1;
     const int block = scale.block ? row / scale.block : 0;
-    return values[size_t(b * scale.stride_batch + h / (total_heads / scale.heads) * scale.stride_head +
+    const int head = h / (total_heads / scale.heads);
+    return values[size_t(b * scale.stride_batch + head * scale.stride_head +
                          block * scale.stride_block)];
   }
 };
@@ -96,7 +98,10 @@ HostScale make_scale(const Fp8Problem &p, int heads, int scale_heads, int rows, 
   if (p.scales == Scales::none) return s;
   const int blocks = p.scales == Scales::block ? (rows + block - 1) / block : 1;
   if (p.scales == Scales::block) s.scale.block = block, s.scale.stride_block = 1;
-  if (p.scales >= Scales::head) s.scale.stride_head = blocks, s.scale.stride_batch = blocks * scale_heads;
+  if (p.scales >= Scales::head) {
+    s.scale.stride_head = blocks;
+    s.scale.stride_batch = blocks * scale_heads;
+  }
   const int count = p.scales == Scales::tensor ? 1 : p.batch * scale_heads * blocks;
   std::uniform_real_distribution<float> size(0.25f, 2.0f);
   for (int i = 0; i < count; ++i) s.values.push_back(size(random));
@@ -119,7 +124,9 @@ void fill(const Fp8Problem &p, Bytes &t, Operand which, std::mt19937_64 &random)
           case Input::outliers: if (random() % 1000 == 0) x += 10 * gauss(random); break;
           case Input::equal_keys: if (which == K) x = 0; break;
           // Each block of keys tops the one before: the lazy maximum has to follow.
-          case Input::rising: if (which != V) x = which == Q ? 1 : 0.02f * s * (c % 2 + 0.5f); break;
+          case Input::rising:
+            if (which != V) x = which == Q ? 1 : 0.02f * s * (c % 2 + 0.5f);
+            break;
           case Input::hot_keys: // query s finds the key s * 7 mod seqlen_k by a code of signs
             if (which != V) {
               const unsigned key = which == K ? s : unsigned(s) * 7 % p.seqlen_k;
@@ -137,14 +144,15 @@ struct Row64 {
   double lse;
 };
 
-// One row in float64.  P is rounded by the kernel to within 2^-4 of itself, or 2^-16 of the largest,
-// each by chance; the tolerance is five times what that comes to, the FP8 sums' 2^-10, and O's own
-// rounding.
+// One row in float64.  P is rounded by the kernel to within 2^-4 of itself, or 2^-16 of the
+// largest, each by chance; the tolerance is five times what that comes to, the FP8 sums' 2^-10, and
+// O's own rounding.
 Row64 reference_row(const Fp8Problem &p, const Bytes &q, const Bytes &k, const Bytes &v,
                     const HostScale &qs, const HostScale &ks, const HostScale &vs, int b, int h,
                     int row, const std::vector<double> &table) {
   const int h_kv = h / (p.heads_q / p.heads_kv);
-  int visible = p.causal ? std::clamp(row + p.seqlen_k - p.seqlen_q + 1, 0, p.seqlen_k) : p.seqlen_k;
+  const int diagonal = row + p.seqlen_k - p.seqlen_q + 1;
+  const int visible = p.causal ? std::clamp(diagonal, 0, p.seqlen_k) : p.seqlen_k;
   std::vector<double> s(visible);
   double most = -INFINITY, l = 0;
   const uint8_t *x = &q.data[q.offset + q.at(b, row, h)];
@@ -164,13 +172,17 @@ Row64 reference_row(const Fp8Problem &p, const Bytes &q, const Bytes &k, const B
     const double w = s[j] / l * vs.at(b, h_kv, j);
     for (int c = 0; c < p.head_dim; ++c) {
       const double part = w * table[y[c]];
-      const double least = std::max(std::fabs(part), 0x1p-13 / l * std::fabs(vs.at(b, h_kv, j) * table[y[c]]));
+      const double smallest = 0x1p-13 / l * vs.at(b, h_kv, j) * std::fabs(table[y[c]]);
+      const double least = std::max(std::fabs(part), smallest);
       r.o[c] += part, square[c] += least * least, size[c] += std::fabs(part);
     }
   }
+  // Weights of 1 that meet 1 and 1.125: nothing is rounded but O, if the sums keep all their bits.
+  const bool exact_sums = p.input == Input::constant;
   const bool exact_p = p.input == Input::equal_keys || p.input == Input::constant;
   for (int c = 0; c < p.head_dim; ++c)
-    r.allowed[c] = (exact_p ? 0 : 0.125 * std::sqrt(square[c])) + size[c] / 1024 +
+    r.allowed[c] = (exact_p ? 0 : 0.125 * std::sqrt(square[c])) +
+                   (exact_sums ? 0 : size[c] / 1024) +
                    std::fabs(r.o[c]) * (p.fp16_out ? 0x1p-11 : 0x1p-8) + 1e-6;
   r.lse = visible ? most + std::log(l) : -INFINITY;
   return r;
@@ -217,8 +229,8 @@ std::string run(const Fp8Problem &p, int row_index, int every = 1) {
   const auto complain = [&](const char *what, int b, int h, int s, int c, double is, double want,
                             double allowed) {
     char text[200];
-    std::snprintf(text, sizeof text, "%s[b%d h%d row %d col %d] is %g, should be %g +- %g\n", what, b,
-                  h, s, c, is, want, allowed);
+    std::snprintf(text, sizeof text, "%s[b%d h%d row %d col %d] is %g, should be %g +- %g\n", what,
+                  b, h, s, c, is, want, allowed);
     if (++wrong <= 8) complaints += text;
   };
   for (int b = 0; b < p.batch; ++b)
@@ -258,8 +270,9 @@ void add(const Row &row, int index, Fp8Problem p, Case::Needs needs = Case::any_
 void add_row_cases(int index) {
   const Row &row = kRows[index];
   const bool is_reference = row.role == Role::FWD_FP8_REF;
-  const bool takes_blocks = is_reference || std::string(row.name).find("_block") != std::string::npos ||
-                            std::string(row.name).find("_exact") != std::string::npos;
+  const bool takes_blocks = row.serves != fa3ptx::fp8_heads &&
+                            row.serves != fa3ptx::fp8_heads_long;
+  const bool is_exact = is_reference || row.serves == fa3ptx::fp8_exact;
   Fp8Problem base;
   base.head_dim = row.head_dim ? row.head_dim : 80;
   base.causal = row.mask == fa3ptx::Mask::CAUSAL;
@@ -293,6 +306,13 @@ void add_row_cases(int index) {
     Fp8Problem blind = lengths(2 * m + 9, 7); // rows and whole tiles that see no key
     blind.causal = true;
     add(row, index, blind);
+  }
+  if (is_exact) {
+    Fp8Problem even = lengths(16, 4 * n + 64);
+    even.input = Input::constant;
+    add(row, index, even);
+    even.seqlen_k = 131072;
+    if (!is_reference) add(row, index, even, Case::real_gpu);
   }
   for (int s : {509, 1024, 4096, 16384}) {
     if (is_reference && s > 1024) continue;

@@ -47,7 +47,8 @@ Result quantize(const Shape &s) {
   fa3ptx_quantize_args a = {};
   a.struct_size = sizeof a;
   a.src = {reinterpret_cast<void *>(src.address), int64_t(s.seqlen) * row, row, head, s.dtype, 0};
-  a.dst = {reinterpret_cast<void *>(dst.address), int64_t(s.seqlen) * row, row, head, FA3PTX_E4M3, 0};
+  a.dst = a.src;
+  a.dst.data = reinterpret_cast<void *>(dst.address), a.dst.dtype = FA3PTX_E4M3;
   a.scale = reinterpret_cast<float *>(scale.address);
   a.batch = s.batch, a.seqlen = s.seqlen, a.heads = s.heads, a.head_dim = s.head_dim;
   a.block = s.block, a.flags = s.flags, a.seed = s.seed;
@@ -71,8 +72,7 @@ size_t scale_at(const Shape &s, const Result &r, int b, int row, int h) {
   return size_t(b * s.heads + h) * r.blocks + (s.block ? row / s.block : 0);
 }
 
-// What a row should become, in float64, from the header's words: H (signs o x) / sqrt(d).  The signs
-// are read off the device: a row of ones, rotated, and rotated back.
+// H x / sqrt(d), which undoes itself.
 std::vector<double> hadamard(std::vector<double> x) {
   const size_t d = x.size();
   for (size_t step = 1; step < d; step *= 2)
@@ -103,7 +103,9 @@ void check_plain(const Shape &s) {
   int wrong = 0;
   for (size_t i = 0; i < most.size(); ++i) wrong += !(r.scale[i] == most[i] / 448);
   CHECK(wrong == 0);
-  each([&](size_t i, size_t at) { wrong += r.out[i] != float_to_e4m3(r.in[i] * (1 / r.scale[at])); });
+  each([&](size_t i, size_t at) {
+    wrong += r.out[i] != float_to_e4m3(r.in[i] * (1 / r.scale[at]));
+  });
   CHECK(wrong == 0);
 }
 
