@@ -37,7 +37,7 @@
 #define BWD_PART_HEADS 836      // u32  query heads each of them works through
 #define BWD_M_BLOCKS 840        // u32  ceil(seqlen_q / 64)
 #define BWD_N_BLOCKS 844        // u32  ceil(seqlen_k / TILE_N)
-#define BWD_SECTION 848         // u32  streams worked on together, so that Q, dO, dQ stay in L2
+#define BWD_SECTION 848         // u32  streams worked on together, or 0: order of the grid, bwd_tile.inc
 #define BWD_STREAMS 852         // u32  batch * heads_kv * parts
 #define BWD_PARAMS 896
 

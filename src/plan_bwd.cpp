@@ -143,6 +143,25 @@ uint32_t choose_parts(const Problem &p, const DeviceProps &device, const Row &ro
   return best;
 }
 
+// The order of CTAs (ptx/bwd_tile.inc) and the grid for it.
+uint32_t choose_section(const Problem &p, const MainParams &main, int32_t dim, uint64_t grid[3]) {
+  constexpr uint32_t kMaxGridYZ = 65535;
+  const uint32_t streams = main.streams;
+  if (!p.causal || main.n_blocks > kMaxGridYZ) {
+    grid[0] = main.n_blocks;
+    grid[1] = streams < kMaxGridYZ ? streams : kMaxGridYZ;
+    grid[2] = ceil_div(streams, int64_t(grid[1]));
+    return 0;
+  }
+  const int64_t stream_bytes =
+      int64_t(main.part_heads) * p.seqlen_q * (2 * (p.head_dim + p.head_dim_v) + 4 * dim);
+  uint32_t section = ceil_div(streams, kMaxGridYZ);
+  const int64_t fit = kSectionBytes / stream_bytes;
+  if (fit > section) section = uint32_t(fit < streams ? fit : streams);
+  grid[0] = section, grid[1] = main.n_blocks, grid[2] = ceil_div(streams, section);
+  return section;
+}
+
 // Offsets in the workspace.  Linear in seqlen: per query block of 64 rows and query head
 // 768 B + 256 B head_dim (+ 8 B); with parts > 1 also 256 B (head_dim + head_dim_v) per part,
 // 64 keys and key head.
@@ -206,11 +225,8 @@ void plan_backward(const Problem &p, const DeviceProps &device, RowIndex row_ind
   main.parts = parts, main.part_heads = uint32_t(p.group()) / parts;
   main.m_blocks = m_blocks, main.n_blocks = n_blocks;
   main.streams = uint32_t(kv_heads * parts);
-  // Causal: the long tiles of a section of streams first, so that the last CTAs are short ones.
-  const int64_t stream_bytes =
-      int64_t(main.part_heads) * p.seqlen_q * (2 * (p.head_dim + p.head_dim_v) + 4 * dim);
-  const int64_t fit = kSectionBytes / stream_bytes;
-  main.section = !p.causal || fit < 1 ? 1 : uint32_t(fit < main.streams ? fit : main.streams);
+  uint64_t grid[3];
+  main.section = choose_section(p, main, dim, grid);
 
   PreParams pre = {};
   pre.o = rows_of(p.o), pre.dout = rows_of(p.dout);
@@ -221,7 +237,7 @@ void plan_backward(const Problem &p, const DeviceProps &device, RowIndex row_ind
   pre.acc_bytes = uint32_t(fragment_bytes(dim));
   set_params(plan.launch(find_row(p, Role::BWD_PRE), slots * m_blocks), pre);
 
-  Step &s = plan.launch(row_index, uint64_t(n_blocks) * kv_heads * parts * ctas);
+  Step &s = plan.launch(row_index, grid[0] * ctas, grid[1], grid[2]);
   s.cluster = ctas;
   s.overlaps_previous = true;
   set_params(s, main);
