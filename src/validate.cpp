@@ -62,10 +62,6 @@ fa3ptx_status check_sizes(const Problem &p, Error &e) {
     REJECT("heads_q = %d: must be a multiple of heads_kv = %d", p.heads_q, p.heads_kv);
   TRY(check_dim("head_dim", p.head_dim, e));
   TRY(check_dim("head_dim_v", p.head_dim_v, e));
-  if (p.q.dtype == FA3PTX_E4M3 && p.head_dim % 16 != 0)
-    REJECT("head_dim = %d: must be a multiple of 16 where q is E4M3", p.head_dim);
-  if (p.q.dtype == FA3PTX_E4M3 && p.head_dim_v != p.head_dim)
-    REJECT("head_dim_v = %d: must be head_dim, %d, where q is E4M3", p.head_dim_v, p.head_dim);
   // Rows are numbered in 32 bits.  128-bit products: three int32 can exceed 64 bits.
   const Wide rows_q = Wide(p.batch) * p.heads_q * p.seqlen_q;
   const Wide rows_k = Wide(p.batch) * p.heads_kv * p.seqlen_k;
@@ -94,6 +90,10 @@ fa3ptx_status check_dtypes(const Problem &p, const Operand *list, int count, Err
              dtype_name(p.q.dtype));
     }
   }
+  if (fp8 && p.head_dim % 16 != 0)
+    REJECT("head_dim = %d: must be a multiple of 16 where q is E4M3", p.head_dim);
+  if (fp8 && p.head_dim_v != p.head_dim)
+    REJECT("head_dim_v = %d: must be head_dim, %d, where q is E4M3", p.head_dim_v, p.head_dim);
   return FA3PTX_OK;
 }
 

@@ -34,6 +34,14 @@ fa3ptx_forward_args good_forward() {
   return a;
 }
 
+// The same on FP8, whose values have the head dim of the keys.
+void make_fp8(fa3ptx_forward_args &a) {
+  a.head_dim_v = 64;
+  a.q.dtype = a.k.dtype = FA3PTX_E4M3;
+  a.v = fa3ptx_bhsd(a.v.data, FA3PTX_E4M3, 130, 2, 64);
+  a.o = fa3ptx_bshd(a.o.data, FA3PTX_BF16, 100, 6, 64);
+}
+
 fa3ptx_backward_args good_backward() {
   const fa3ptx_forward_args f = good_forward();
   fa3ptx_backward_args a = {};
@@ -149,10 +157,12 @@ TEST_CASE("forward: every rule is checked and named") {
       {"o is q", [](A &a) { a.o.data = a.q.data; }, {"o.data = 0x10000000", "share", "q"}},
       {"o is lse", [](A &a) { a.lse = (float *)a.o.data; }, {"o.data", "share", "lse"}},
       {"o is workspace", [](A &a) { a.workspace = a.o.data; }, {"o.data", "share", "workspace"}},
-      {"fp8 strides", [](A &a) {
-         a.q.dtype = a.k.dtype = a.v.dtype = FA3PTX_E4M3;
-         a.k.stride_seq = 136;
-       }, {"k.stride_seq = 136", "multiple of 16 elements (16 bytes)"}},
+      {"fp8 strides", [](A &a) { make_fp8(a), a.k.stride_seq = 136; },
+       {"k.stride_seq = 136", "multiple of 16 elements (16 bytes)"}},
+      {"fp8 head_dim 72", [](A &a) { make_fp8(a), a.head_dim = 72; },
+       {"head_dim = 72", "multiple of 16"}},
+      {"fp8 head_dim_v", [](A &a) { make_fp8(a), a.head_dim_v = 48; },
+       {"head_dim_v = 48", "must be head_dim, 64"}},
       {"fp8 output", [](A &a) { a.q.dtype = a.k.dtype = a.v.dtype = a.o.dtype = FA3PTX_E4M3; },
        {"o.dtype = 3", "FA3PTX_BF16 or FA3PTX_FP16"}},
       {"fp8 with bf16 keys", [](A &a) { a.q.dtype = FA3PTX_E4M3; }, {"k.dtype = 1", "3 (E4M3)"}},
@@ -255,7 +265,7 @@ TEST_CASE("what the header allows passes") {
     CHECK(passes());
   }
   SUBCASE("E4M3 inputs with BF16 output") {
-    a.q.dtype = a.k.dtype = a.v.dtype = FA3PTX_E4M3;
+    make_fp8(a);
     CHECK(passes());
   }
   SUBCASE("shapes alone, for the queries") {
