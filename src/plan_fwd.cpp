@@ -52,8 +52,8 @@ bool fwd_any(const Problem &p, const DeviceProps &) {
 }
 
 // Head dim 64: tiles of 192 rows, three warpgroups, against 128 rows and two.  They go faster per
-// row (by how much was measured, ptx/fwd.ptx), and lose more to a last tile that is part empty or to
-// a last round that leaves multiprocessors idle.
+// row (by how much was measured, ptx/fwd.ptx), and lose more to a last tile that is part empty or
+// to a last round that leaves multiprocessors idle.
 bool fwd_long(const Problem &p, const DeviceProps &device) {
   if (!fwd_any(p, device)) return false;
   if (p.causal) return p.seqlen_q >= 1536;
