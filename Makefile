@@ -31,7 +31,13 @@ NEEDS_TOOLS = @test -x '$(PTXAS)' -a -n '$(CUDA_INC)' || \
 
 # ---- Kernels: one row of src/kernels.def -> preprocessed PTX -> cubin, through the gate ----------
 comma := ,
-ROWS  := $(shell sed -n 's/^KERNEL(\(.*\)) *$$/\1/p' src/kernels.def | tr -d ' ')
+# HEAD_DIMS='64 128' DTYPES=bf16 leaves the other rows out of the build; what serves every head dim
+# and the quantise calls stay.
+ROWS  := $(shell sed -n 's/^KERNEL(\(.*\)) *$$/\1/p' src/kernels.def | tr -d ' ' | \
+  awk -F, -v dims=' $(HEAD_DIMS) ' -v types=' $(DTYPES) ' \
+  'function in_list(list, word) { return list ~ /^ *$$/ || index(list, " " word " ") } \
+   in_list(tolower(types), tolower($$4)) && ($$5 == 0 || $$3 == "QUANT" || in_list(dims, $$5))')
+$(if $(ROWS),,$(error HEAD_DIMS and DTYPES leave no kernel))
 NAMES := $(foreach r,$(ROWS),$(firstword $(subst $(comma), ,$r)))
 col    = $(word $2,$(subst $(comma), ,$(filter $1$(comma)%,$(ROWS))))
 defines = -DKERNEL_NAME=$1 -DROLE=ROLE_$(call col,$1,3) -DDTYPE=DTYPE_$(call col,$1,4) \
@@ -60,11 +66,15 @@ $(BUILD)/cubin/%.cubin: $(BUILD)/ptx/%.ptx ptx/gate.awk
 	  -f ptx/gate.awk $(@:cubin=log)
 
 # Two image objects with the same symbols: cubins for the library, PTX text for an emulated driver.
-$(BUILD)/images_%.S: src/kernels.def Makefile
+$(BUILD)/names: FORCE
+	@mkdir -p $(@D); echo '$(NAMES)' | tr ' ' '\n' | cmp -s - $@ || \
+	  echo '$(NAMES)' | tr ' ' '\n' > $@
+$(BUILD)/images_%.S: $(BUILD)/names Makefile
 	@mkdir -p $(@D); for n in $(NAMES); do s=fa3ptx_image_$$n; \
 	  printf '.globl %s, %s_end\n.hidden %s, %s_end\n' $$s $$s $$s $$s; \
 	  printf '.balign 64\n%s: .incbin "$(BUILD)/$*/%s.$*"\n%s_end: .byte 0\n' $$s $$n $$s; done \
-	  | { echo '.section .rodata'; cat; echo '.section .note.GNU-stack,"",%progbits'; } > $@
+	  | { printf '.section .rodata\n.globl fa3ptx_images\n.hidden fa3ptx_images\n'; \
+	    echo 'fa3ptx_images:'; cat; echo '.section .note.GNU-stack,"",%progbits'; } > $@
 $(BUILD)/images_cubin.o: $(BUILD)/images_cubin.S $(CUBINS)
 	@$(CC) -c $< -o $@
 $(BUILD)/images_ptx.o: $(BUILD)/images_ptx.S $(PTXS)
@@ -167,6 +177,22 @@ bench: $(BUILD)/bench/bench
 ## lint        style of sources, headers alone, exported symbols
 lint: all
 	@$(RUN_TESTS) tests/test_lint.sh
+## size        bytes of each kernel in the library, and of the library
+size: all
+	@stat -c '%s %n' $(CUBINS) | sed -e 's|$(BUILD)/cubin/||' -e 's|.cubin$$||' | awk '{ \
+	  printf "%9d  %s\n", $$1, $$2; sum += $$1 } END { printf "%9d  %d kernels\n", sum, NR }'
+	@stat -c '%s %n' $(BUILD)/libfa3ptx.a $(BUILD)/$(SONAME) | awk '{ printf "%9d  %s\n", $$1, $$2 }'
+## ptxas-matrix  every kernel through other releases of ptxas: PTXAS_LIST="path ...", or as wheels
+PTXAS_RELEASES := cu12==12.4.* cu12==12.6.* cu12==12.8.* cu12==12.9.* 13.0.* latest
+ptxas-matrix: $(PTXS)
+	@list='$(PTXAS_LIST)'; [ -n "$$list" ] || for r in $(PTXAS_RELEASES:%='%'); do \
+	  dir=$(WHEELS)/ptxas/$$(echo $$r | tr -cd 'a-z0-9.'); \
+	  case $$r in cu12*) wheel=nvidia-cuda-nvcc-$$r;; latest) wheel=nvidia-cuda-nvcc;; \
+	    *) wheel=nvidia-cuda-nvcc==$$r;; esac; \
+	  [ -d $$dir ] || PIP_ROOT_USER_ACTION=ignore python3 -m pip install --quiet --no-deps \
+	    --target $$dir "$$wheel" || exit 1; \
+	  list="$$list $$(find $$dir -name ptxas -type f)"; done; \
+	BUILD='$(BUILD)' ROWS='$(NAMES)' JOBS=$(CORES) sh tests/ptxas_matrix.sh $$list
 ## expand K=   a kernel after the preprocessor, one instruction a line
 expand: $(BUILD)/ptx/$(K).ptx
 	@sed -e '/^#/d' -e 's/;[ \t]*/;\n/g' $< | sed -e 's/^[ \t]*//' -e '/^$$/d'
@@ -212,9 +238,9 @@ clean:
 	@rm -rf $(filter-out $(WHEELS),$(wildcard $(BUILD)/*))
 help:
 	@sed -n 's/^## //p' $(filter-out %.d,$(MAKEFILE_LIST))
-	@echo 'Variables: BUILD PREFIX DESTDIR CUDA_HOME PTXAS CUDA_INC CC CXX CXXFLAGS'
-.PHONY: demo check programs gpu-check bench lint expand sass setup setup-sanitizer install clean \
-  help
+	@echo 'Variables: HEAD_DIMS DTYPES BUILD PREFIX DESTDIR CUDA_HOME PTXAS CUDA_INC CC CXX CXXFLAGS'
+.PHONY: demo check programs gpu-check bench lint size ptxas-matrix expand sass setup \
+  setup-sanitizer install clean help
 .PRECIOUS: $(BUILD)/src/%.o $(BUILD)/tests/%.o $(BUILD)/bench/%.o \
   $(BUILD)/ptx/%.ptx $(BUILD)/row/% $(BUILD)/images_%.S
 -include $(wildcard $(BUILD)/*/*.d $(BUILD)/*/*/*.d)

@@ -116,7 +116,7 @@ fa3ptx_status fa3ptx_preload(void) {
   DeviceProps props;
   status = current_device(*driver, device, props, e);
   for (int row = 0; row < kRowCount && status == FA3PTX_OK; row++)
-    status = preload_kernel(*driver, device, RowIndex(row), e);
+    if (in_build(RowIndex(row))) status = preload_kernel(*driver, device, RowIndex(row), e);
   return status;
 }
 

@@ -52,4 +52,7 @@ enum RowIndex : int {
 
 extern const Row kRows[kRowCount];
 
+// Whether this build has the row's kernel: `make HEAD_DIMS=... DTYPES=...` leaves rows out.
+bool in_build(RowIndex row);
+
 } // namespace fa3ptx

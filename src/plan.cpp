@@ -50,25 +50,28 @@ static bool matches(const Row &row, const Problem &p) {
 
 RowIndex find_row(const Problem &p, Role role) {
   for (int i = 0; i < kRowCount; i++)
-    if (kRows[i].role == role && matches(kRows[i], p)) return RowIndex(i);
+    if (kRows[i].role == role && in_build(RowIndex(i)) && matches(kRows[i], p)) return RowIndex(i);
   return kNoRow;
 }
 
 // Fast kernels assume at least one query and one key; the reference kernels know what to do.
 static bool is_degenerate(const Problem &p) { return p.rows_q() == 0 || p.rows_k() == 0; }
 
-// Why a problem went to the reference kernels.
-static const char *reference_reason(const Problem &p) {
-  if (p.has(FA3PTX_FLAG_REFERENCE)) return "FA3PTX_FLAG_REFERENCE asks for it";
-  if (is_degenerate(p)) return "the problem has no query or no key";
-  return "no faster kernel serves these shapes";
-}
-
 // The family that can make a plan of this row for this problem, or NULL.
 static const Family *planner(const Problem &p, const Row &row) {
   const Family *family = family_of(row.role);
   if (!family || family->backward != p.backward || !matches(row, p)) return nullptr;
   return family->reference || !is_degenerate(p) ? family : nullptr;
+}
+
+// Why a problem went to the reference kernels.
+static const char *reference_reason(const Problem &p, const DeviceProps &device) {
+  if (p.has(FA3PTX_FLAG_REFERENCE)) return "FA3PTX_FLAG_REFERENCE asks for it";
+  if (is_degenerate(p)) return "the problem has no query or no key";
+  for (int i = 0; i < kRowCount; i++)
+    if (!in_build(RowIndex(i)) && planner(p, kRows[i]) && kRows[i].serves(p, device))
+      return "this build leaves out the faster kernels for these shapes";
+  return "no faster kernel serves these shapes";
 }
 
 static fa3ptx_status fill_in(const Problem &p, const DeviceProps &device, RowIndex row,
@@ -78,7 +81,7 @@ static fa3ptx_status fill_in(const Problem &p, const DeviceProps &device, RowInd
   plan.row = row;
   plan.too_large = false;
   plan.workspace = 0;
-  plan.reason = family.reference ? reference_reason(p) : "";
+  plan.reason = family.reference ? reference_reason(p, device) : "";
   family.fill(p, device, row, plan);
   if (!plan.too_large) return FA3PTX_OK;
   return fail(e, FA3PTX_ERROR_UNSUPPORTED,
@@ -89,7 +92,7 @@ static fa3ptx_status fill_in(const Problem &p, const DeviceProps &device, RowInd
 fa3ptx_status make_plan(const Problem &p, const DeviceProps &device, Plan &plan, Error &e) {
   const bool reference = p.has(FA3PTX_FLAG_REFERENCE);
   for (int i = 0; i < kRowCount; i++) {
-    const Family *family = planner(p, kRows[i]);
+    const Family *family = in_build(RowIndex(i)) ? planner(p, kRows[i]) : nullptr;
     if (!family || (reference && !family->reference) || !kRows[i].serves(p, device)) continue;
     return fill_in(p, device, RowIndex(i), *family, plan, e);
   }
@@ -101,7 +104,7 @@ fa3ptx_status make_plan(const Problem &p, const DeviceProps &device, Plan &plan,
 
 fa3ptx_status plan_row(const Problem &p, const DeviceProps &device, RowIndex row, Plan &plan,
                        Error &e) {
-  const Family *family = planner(p, kRows[row]);
+  const Family *family = in_build(row) ? planner(p, kRows[row]) : nullptr;
   if (!family)
     return fail(e, FA3PTX_ERROR_UNSUPPORTED, "kernel %s cannot serve this problem",
                 kRows[row].name);

@@ -47,7 +47,7 @@ void draw_signs(uint64_t seed, uint32_t (&signs)[8]) {
 RowIndex row_of(const fa3ptx_quantize_args &a) {
   for (int i = 0; i < kRowCount; i++)
     if (kRows[i].role == Role::QUANT && int32_t(kRows[i].dtype) == a.src.dtype &&
-        kRows[i].head_dim >= a.head_dim)
+        kRows[i].head_dim >= a.head_dim && in_build(RowIndex(i)))
       return RowIndex(i);
   return kNoRow;
 }

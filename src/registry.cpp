@@ -4,11 +4,15 @@
 
 #include <atomic>
 
-// The images that the build embedded, one per row; they end in a zero byte.
+// The images that the build embedded; they end in a zero byte.  Weak: the image of a row that the
+// build left out is a null pointer.
 #define KERNEL(name, ...)                                                                          \
-  extern "C" __attribute__((visibility("hidden"))) const unsigned char fa3ptx_image_##name[];
+  extern "C" __attribute__((visibility("hidden"), weak)) const unsigned char fa3ptx_image_##name[];
 #include "src/kernels.def"
 #undef KERNEL
+// A reference to weak symbols alone would not take the images out of an archive.
+extern "C" __attribute__((visibility("hidden"))) const unsigned char fa3ptx_images[];
+__attribute__((used)) static const unsigned char *const images = fa3ptx_images;
 
 namespace fa3ptx {
 namespace {
@@ -50,6 +54,8 @@ fa3ptx_status allow_shared_memory(const Driver &driver, CUdevice device, RowInde
 }
 
 } // namespace
+
+bool in_build(RowIndex row) { return kImages[row] != nullptr; }
 
 fa3ptx_status get_kernel(const Driver &driver, CUdevice device, RowIndex row, CUkernel &kernel,
                          Error &e) {

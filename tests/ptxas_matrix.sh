@@ -1,5 +1,5 @@
 #!/bin/sh
-# ptxas_matrix.sh - every kernel through several releases of ptxas, each with all gates of the build.
+# ptxas_matrix.sh - every kernel through several releases of ptxas, with all gates of the build.
 #
 #   BUILD=... [ROWS='name ...'] [JOBS=n] sh tests/ptxas_matrix.sh PTXAS ...
 #

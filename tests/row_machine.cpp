@@ -62,7 +62,9 @@ fa3ptx_status RowMachine::backward(const fa3ptx_backward_args &args) {
   return status;
 }
 
-bool heads_plans(const Row &row) { return row.serves != part; }
+bool heads_plans(const Row &row) {
+  return row.serves != part && in_build(RowIndex(&row - fa3ptx::kRows));
+}
 
 bool is_backward(const Row &row) {
   switch (row.role) {

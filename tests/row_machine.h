@@ -27,7 +27,7 @@ class RowMachine : public Machine {
 };
 
 // True for a row that heads plans; the others are launched along with one that does.
-bool heads_plans(const fa3ptx::Row &);
+bool heads_plans(const fa3ptx::Row &); // and is in this build
 bool is_backward(const fa3ptx::Row &);
 // A problem whose dtype, head dims and mask are the row's.  A row for any head dim gets 64, one for
 // any mask none.

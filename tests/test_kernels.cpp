@@ -284,7 +284,8 @@ TEST_CASE("every row is launched by the plans of the rows that head them") {
     });
   }
   for (int r = 0; r < kRowCount; ++r)
-    CHECK_MESSAGE((launched.count(r) || kRows[r].dtype == fa3ptx::Dtype::E4M3 ||
+    CHECK_MESSAGE((launched.count(r) || !in_build(RowIndex(r)) ||
+                   kRows[r].dtype == fa3ptx::Dtype::E4M3 ||
                    kRows[r].role == fa3ptx::Role::QUANT), // test_quantize.cpp
                   std::string(kRows[r].name), " is launched by no plan");
 }
