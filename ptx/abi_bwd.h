@@ -7,8 +7,8 @@
 //   fragment  64 x D fp32 numbers as a warpgroup holds them (wgmma.inc), 16 rows a warp: float4 i
 //             of lane l of warp w, its accumulators 4i .. 4i+3, is float4 number (w D/8 + i) 32 + l
 
-// Statistics of a block: fp32, in the order a fragment's columns fall to threads.  Row 16o + 8h + 2c
-// + e of the block, e = 0, 1 and c = 0 .. 3, has
+// Statistics of a block: fp32, in the order a fragment's columns fall to threads.  Row
+// 16o + 8h + 2c + e of the block, e = 0, 1 and c = 0 .. 3, has
 //   -LSE log2(e)   at float 16o + 4c + 2h + e
 //   -D             at float BWD_STAT_D / 4 + 32o + 16h + 4c + e, and again 2 floats on: a thread's
 //                  four accumulators of columns 2c, 2c + 1 start there
@@ -37,7 +37,7 @@
 #define BWD_PART_HEADS 836      // u32  query heads each of them works through
 #define BWD_M_BLOCKS 840        // u32  ceil(seqlen_q / 64)
 #define BWD_N_BLOCKS 844        // u32  ceil(seqlen_k / TILE_N)
-#define BWD_SECTION 848         // u32  streams worked on together, or 0: order of the grid, bwd_tile.inc
+#define BWD_SECTION 848         // u32  streams worked on together, or 0: bwd_tile.inc
 #define BWD_STREAMS 852         // u32  batch * heads_kv * parts
 #define BWD_PARAMS 896
 
