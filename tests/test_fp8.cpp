@@ -379,6 +379,7 @@ TEST_CASE("E4M3: every row is chosen for some call") {
         for (int block : {0, 64})
           for (int flags : {0, int(FA3PTX_FLAG_ACCURATE), int(FA3PTX_FLAG_REFERENCE)}) {
             fa3ptx_forward_args a = shapes(seqlen, dim, causal);
+            a.batch = seqlen == 64 ? 1 : 64; // tiles enough that their number does not matter
             a.k_scale.data = scale, a.k_scale.block = block, a.flags = uint32_t(flags);
             names.push_back(chosen(a));
           }
