@@ -47,8 +47,8 @@ inline uint16_t float_to_fp16(float x) {
   return sign | uint16_t((bits + 0x0FFF + ((bits >> 13) & 1)) >> 13);
 }
 
-// e4m3: 1 sign, 4 exponent (bias 7), 3 mantissa bits, no infinity, 0x7F is NaN; below 2^-6 it counts
-// in steps of 2^-9.  Too large becomes 448, as cvt.satfinite has it.
+// e4m3: 1 sign, 4 exponent (bias 7), 3 mantissa bits, no infinity, 0x7F is NaN; below 2^-6 it
+// counts in steps of 2^-9.  Too large becomes 448, as cvt.satfinite has it.
 inline float e4m3_to_float(uint8_t b) {
   const int exponent = b >> 3 & 15, mantissa = b & 7;
   float magnitude = exponent ? std::ldexp(float(8 + mantissa), exponent - 10)
