@@ -23,6 +23,7 @@
 #define ROLE_BWD_POST 8    /* backward: fp32 accumulators to gradients            */
 #define ROLE_FWD_FP8_REF 9 /* reference forward on FP8 inputs                     */
 #define ROLE_QUANT 10      /* bf16/fp16 to FP8                                    */
+#define ROLE_FWD_PACKED 11 /* forward, the query heads of a group in one tile      */
 
 /* ---- reference kernels: ref_fwd.ptx, ref_bwd.ptx; struct RefParams in src/plan_ref.cpp ------ */
 

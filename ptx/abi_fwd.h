@@ -16,5 +16,6 @@
 #define FWD_TILES 544       // u32  M_BLOCKS * heads_q * batch
 #define FWD_LEVELS 548      // u32  query tiles of one head that are neighbours in the tile order
 #define FWD_LEVEL_TILES 552 // u32  LEVELS * heads_q * batch
+#define FWD_PACK_SHIFT 556  // u32  packed rows: log2 of the group (pack.inc)
 #define FWD_PARAMS 576
 #endif

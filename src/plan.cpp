@@ -13,13 +13,15 @@ static const struct Family {
   Role role;
   bool backward, reference;
   void (*fill)(const Problem &, const DeviceProps &, RowIndex, Plan &);
+  bool (*fits)(const Problem &); // what its rows need beside their columns; NULL: nothing
 } kFamilies[] = {
-    {Role::FWD_REF, false, true, plan_ref_forward},
-    {Role::FWD_FP8, false, false, plan_fp8},
-    {Role::FWD_FP8_REF, false, true, plan_fp8_reference},
-    {Role::BWD_REF_DQ, true, true, plan_ref_backward},
-    {Role::FWD, false, false, plan_forward},
-    {Role::BWD, true, false, plan_backward},
+    {Role::FWD_REF, false, true, plan_ref_forward, nullptr},
+    {Role::FWD_FP8, false, false, plan_fp8, nullptr},
+    {Role::FWD_FP8_REF, false, true, plan_fp8_reference, nullptr},
+    {Role::BWD_REF_DQ, true, true, plan_ref_backward, nullptr},
+    {Role::FWD, false, false, plan_forward, nullptr},
+    {Role::FWD_PACKED, false, false, plan_forward_packed, packs},
+    {Role::BWD, true, false, plan_backward, nullptr},
 };
 
 bool always(const Problem &, const DeviceProps &) { return true; }
@@ -61,6 +63,7 @@ static bool is_degenerate(const Problem &p) { return p.rows_q() == 0 || p.rows_k
 static const Family *planner(const Problem &p, const Row &row) {
   const Family *family = family_of(row.role);
   if (!family || family->backward != p.backward || !matches(row, p)) return nullptr;
+  if (family->fits && !family->fits(p)) return nullptr;
   return family->reference || !is_degenerate(p) ? family : nullptr;
 }
 
@@ -145,6 +148,7 @@ void add_map(Step &s, uint16_t offset, const fa3ptx_tensor &t, int32_t dim, int3
   m.stride[1] = heads > 1 ? t.stride_head * size : 16;
   m.stride[2] = batch > 1 ? t.stride_batch * size : 16;
   m.box[0] = uint16_t(box_columns), m.box[1] = uint16_t(box_rows), m.box[2] = 1, m.box[3] = 1;
+  m.rank = 4;
   m.offset = offset;
   m.element = t.dtype == FA3PTX_BF16   ? TensorMap::BF16
               : t.dtype == FA3PTX_FP16 ? TensorMap::FP16

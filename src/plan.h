@@ -24,15 +24,17 @@ constexpr int kMaxMaps = 10;
 constexpr size_t kMaxParams = 2048;
 constexpr size_t kWorkspaceAlign = 256;
 
-// A TMA tensor map to be encoded into the parameters: a 4-D view (head_dim, seqlen, heads, batch)
-// of a tensor, and the box one TMA instruction moves.  Zero is read outside the extents.
+// A TMA tensor map to be encoded into the parameters: a view of a tensor, (head_dim, seqlen, heads,
+// batch) unless a family says otherwise, and the box one TMA instruction moves.  Zero is read
+// outside the extents.
 struct TensorMap {
   enum Swizzle : uint8_t { SWIZZLE_NONE, SWIZZLE_32B, SWIZZLE_64B, SWIZZLE_128B };
   enum Element : uint8_t { BF16, FP16, FP32, BYTE };
   void *data;
-  uint32_t extent[4];
-  int64_t stride[3]; // bytes; seqlen, heads, batch
-  uint16_t box[4];
+  uint32_t extent[5];
+  int64_t stride[4]; // bytes; of axes 1 and up
+  uint16_t box[5];
+  uint8_t rank;
   uint16_t offset; // into Step::params, a multiple of 64
   Element element;
   Swizzle swizzle;
@@ -101,6 +103,8 @@ void explain(const Problem &p, const DeviceProps &device, const Plan &plan,
 void plan_ref_forward(const Problem &p, const DeviceProps &device, RowIndex row, Plan &plan);
 void plan_ref_backward(const Problem &p, const DeviceProps &device, RowIndex row, Plan &plan);
 void plan_forward(const Problem &p, const DeviceProps &device, RowIndex row, Plan &plan);
+void plan_forward_packed(const Problem &p, const DeviceProps &device, RowIndex row, Plan &plan);
+bool packs(const Problem &p); // whether a group's heads fit plan_forward_packed
 void plan_backward(const Problem &p, const DeviceProps &device, RowIndex row, Plan &plan);
 void plan_fp8(const Problem &p, const DeviceProps &device, RowIndex row, Plan &plan);
 void plan_fp8_reference(const Problem &p, const DeviceProps &device, RowIndex row, Plan &plan);
@@ -108,6 +112,7 @@ void plan_fp8_reference(const Problem &p, const DeviceProps &device, RowIndex ro
 // ---- Predicates of the column `serves` ----------------------------------------------------------
 bool always(const Problem &, const DeviceProps &);
 bool fwd_any(const Problem &, const DeviceProps &);  // the forward, whatever its tile
+bool fwd_packed(const Problem &, const DeviceProps &); // few rows: heads of a group share tiles
 bool fwd_long(const Problem &, const DeviceProps &); // many query rows: tiles of 192 pay
 bool fp8_heads(const Problem &, const DeviceProps &);  // E4M3 with one scale for a head's rows
 bool fp8_heads_long(const Problem &, const DeviceProps &); // the same, and fwd_long

@@ -14,8 +14,8 @@ struct FwdParams {
   float *lse;
   float scale_log2;
   int32_t seqlen_q, seqlen_k;
-  uint32_t heads_q, group, m_blocks, tiles, levels, level_tiles;
-  uint32_t unused[5];
+  uint32_t heads_q, group, m_blocks, tiles, levels, level_tiles, pack_shift;
+  uint32_t unused[4];
 };
 
 #define AT(member, offset) (offsetof(FwdParams, member) == offset)
@@ -25,6 +25,7 @@ static_assert(AT(seqlen_q, FWD_SEQLEN_Q) && AT(seqlen_k, FWD_SEQLEN_K));
 static_assert(AT(heads_q, FWD_HEADS_Q) && AT(group, FWD_GROUP));
 static_assert(AT(m_blocks, FWD_M_BLOCKS) && AT(tiles, FWD_TILES));
 static_assert(AT(levels, FWD_LEVELS) && AT(level_tiles, FWD_LEVEL_TILES));
+static_assert(AT(pack_shift, FWD_PACK_SHIFT));
 static_assert(sizeof(FwdParams) == FWD_PARAMS);
 #undef AT
 
@@ -62,32 +63,81 @@ bool fwd_long(const Problem &p, const DeviceProps &device) {
          ceil_div(tiles(p, 128), sms) * int64_t(128) * 125;
 }
 
-void plan_forward(const Problem &p, const DeviceProps &device, RowIndex row_index, Plan &plan) {
+// What the kernels see: `rows` query rows in each of `heads` heads.  Tensor maps of K and V.
+static Step &plan_tiles(const Problem &p, const DeviceProps &device, RowIndex row_index,
+                        int64_t rows, int32_t heads, FwdParams &f, Plan &plan) {
   const Row &row = kRows[row_index];
-  FwdParams f = {};
   f.lse = p.lse;
   f.scale_log2 = p.softmax_scale * kLog2e;
   f.seqlen_q = p.seqlen_q, f.seqlen_k = p.seqlen_k;
-  f.heads_q = uint32_t(p.heads_q), f.group = uint32_t(p.group());
-  f.m_blocks = uint32_t(ceil_div(p.seqlen_q, row.tile_m));
-  const int64_t all = tiles(p, row.tile_m);
+  f.heads_q = uint32_t(heads);
+  f.m_blocks = ceil_div(rows, row.tile_m);
+  const int64_t all = int64_t(f.m_blocks) * heads * p.batch;
   f.tiles = uint32_t(all);
   f.levels = f.m_blocks;
   if (p.causal && f.levels > causal_levels(p)) f.levels = causal_levels(p);
-  f.level_tiles = uint32_t(int64_t(f.levels) * p.heads_q * p.batch);
+  f.level_tiles = uint32_t(int64_t(f.levels) * heads * p.batch);
 
   Step &s = plan.launch(row_index, uint64_t(all < device.sm_count ? all : device.sm_count));
   // A CTA counts one round of tiles past the last.
   if (all > INT32_MAX) plan.too_large = true;
   set_params(s, f);
-  const auto map = [&](int offset, const fa3ptx_tensor &t, int dim, bool keys, int rows) {
-    add_map(s, uint16_t(offset), t, dim, keys ? p.seqlen_k : p.seqlen_q,
-            keys ? p.heads_kv : p.heads_q, p.batch, kBoxColumns, rows, TensorMap::SWIZZLE_128B);
-  };
-  map(FWD_TMAP_Q, p.q, p.head_dim, false, kGroupRows);
-  map(FWD_TMAP_K, p.k, p.head_dim, true, row.tile_n);
-  map(FWD_TMAP_V, p.v, p.head_dim_v, true, row.tile_n);
-  map(FWD_TMAP_O, p.o, p.head_dim_v, false, kGroupRows);
+  add_map(s, FWD_TMAP_K, p.k, p.head_dim, p.seqlen_k, p.heads_kv, p.batch, kBoxColumns, row.tile_n,
+          TensorMap::SWIZZLE_128B);
+  add_map(s, FWD_TMAP_V, p.v, p.head_dim_v, p.seqlen_k, p.heads_kv, p.batch, kBoxColumns,
+          row.tile_n, TensorMap::SWIZZLE_128B);
+  return s;
+}
+
+void plan_forward(const Problem &p, const DeviceProps &device, RowIndex row, Plan &plan) {
+  FwdParams f = {};
+  f.group = uint32_t(p.group());
+  Step &s = plan_tiles(p, device, row, p.seqlen_q, p.heads_q, f, plan);
+  add_map(s, FWD_TMAP_Q, p.q, p.head_dim, p.seqlen_q, p.heads_q, p.batch, kBoxColumns, kGroupRows,
+          TensorMap::SWIZZLE_128B);
+  add_map(s, FWD_TMAP_O, p.o, p.head_dim_v, p.seqlen_q, p.heads_q, p.batch, kBoxColumns,
+          kGroupRows, TensorMap::SWIZZLE_128B);
+}
+
+// ---- Packed rows: ptx/pack.inc ------------------------------------------------------------------
+
+// Whole positions fill the 64 rows of a warpgroup.
+bool packs(const Problem &p) {
+  const int32_t group = p.heads_kv > 0 ? p.group() : 0;
+  return group > 0 && kGroupRows % group == 0 &&
+         int64_t(p.seqlen_q) * group <= INT32_MAX - 1024 && fwd_any(p, kAssumedDevice);
+}
+
+// Where it saves a quarter of the tiles; the row's tile is 128 rows.
+bool fwd_packed(const Problem &p, const DeviceProps &) {
+  const int64_t packed = ceil_div(int64_t(p.seqlen_q) * p.group(), 128);
+  return packed * 4 <= ceil_div(p.seqlen_q, 128) * int64_t(p.group()) * 3;
+}
+
+// (dim, head of the group, position, key/value head, batch), for boxes of 64 rows.
+static void add_packed_map(Step &s, uint16_t offset, const fa3ptx_tensor &t, int32_t dim,
+                           const Problem &p) {
+  const int32_t group = p.group();
+  add_map(s, offset, t, dim, p.seqlen_q, p.heads_q, p.batch, kBoxColumns, kGroupRows / group,
+          TensorMap::SWIZZLE_128B);
+  TensorMap &m = s.maps[s.map_count - 1];
+  m.rank = 5;
+  m.extent[4] = m.extent[3], m.extent[3] = uint32_t(p.heads_kv);
+  m.extent[2] = m.extent[1], m.extent[1] = uint32_t(group);
+  m.stride[3] = m.stride[2];
+  m.stride[2] = p.heads_kv > 1 ? m.stride[1] * group : 16;
+  const int64_t head = group > 1 ? m.stride[1] : 16;
+  m.stride[1] = m.stride[0], m.stride[0] = head;
+  m.box[4] = 1, m.box[3] = 1, m.box[2] = m.box[1], m.box[1] = uint16_t(group);
+}
+
+void plan_forward_packed(const Problem &p, const DeviceProps &device, RowIndex row, Plan &plan) {
+  FwdParams f = {};
+  f.group = 1;
+  f.pack_shift = uint32_t(__builtin_ctz(unsigned(p.group())));
+  Step &s = plan_tiles(p, device, row, int64_t(p.seqlen_q) * p.group(), p.heads_kv, f, plan);
+  add_packed_map(s, FWD_TMAP_Q, p.q, p.head_dim, p);
+  add_packed_map(s, FWD_TMAP_O, p.o, p.head_dim_v, p);
 }
 
 } // namespace fa3ptx

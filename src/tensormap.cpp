@@ -10,14 +10,17 @@ constexpr CUtensorMapSwizzle kSwizzle[] = {CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR
                                            CU_TENSOR_MAP_SWIZZLE_64B, CU_TENSOR_MAP_SWIZZLE_128B};
 
 fa3ptx_status encode(const Driver &driver, const TensorMap &m, unsigned char *params, Error &e) {
-  const cuuint64_t extent[4] = {m.extent[0], m.extent[1], m.extent[2], m.extent[3]};
-  const cuuint64_t stride[3] = {cuuint64_t(m.stride[0]), cuuint64_t(m.stride[1]),
-                                cuuint64_t(m.stride[2])};
-  const cuuint32_t box[4] = {m.box[0], m.box[1], m.box[2], m.box[3]};
-  const cuuint32_t every_element[4] = {1, 1, 1, 1};
+  cuuint64_t extent[5], stride[4];
+  cuuint32_t box[5];
+  const cuuint32_t every_element[5] = {1, 1, 1, 1, 1};
+  for (int i = 0; i < m.rank; i++) {
+    extent[i] = m.extent[i];
+    box[i] = m.box[i];
+    if (i > 0) stride[i - 1] = cuuint64_t(m.stride[i - 1]);
+  }
   const CUresult result = driver.cuTensorMapEncodeTiled(
-      reinterpret_cast<CUtensorMap *>(params + m.offset), kElement[m.element], 4, m.data, extent,
-      stride, box, every_element, CU_TENSOR_MAP_INTERLEAVE_NONE, kSwizzle[m.swizzle],
+      reinterpret_cast<CUtensorMap *>(params + m.offset), kElement[m.element], m.rank, m.data,
+      extent, stride, box, every_element, CU_TENSOR_MAP_INTERLEAVE_NONE, kSwizzle[m.swizzle],
       CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS) return driver_failure(driver, "cuTensorMapEncodeTiled", result, e);
   return FA3PTX_OK;

@@ -68,7 +68,8 @@ void add_variety(std::vector<Test> &tests, const Row &row, const Problem &base) 
     test.problem.fill = fill;
     tests.push_back(test);
   }
-  for (int heads_q : {3, 8}) tests.push_back({with_heads(odd, 1, heads_q, 1), {}});
+  if (row.role != fa3ptx::Role::FWD_PACKED) tests.push_back({with_heads(odd, 1, 3, 1), {}});
+  tests.push_back({with_heads(odd, 1, 8, 1), {}});
   Test scaled{with_lengths(base, m, n), {}}, silent = scaled;
   scaled.problem.softmax_scale = 0.3f;
   silent.problem.want_lse = false;
@@ -120,6 +121,24 @@ void add_long(std::vector<Test> &tests, const Row &row, const Problem &base) {
   tests.push_back(many);
 }
 
+// Few query rows for each head of large groups, in several layouts: packed rows.
+void add_packed(std::vector<Test> &tests, const Row &row, const Problem &base) {
+  const int n = row.tile_n;
+  for (int group : {2, 8, 16, 64})
+    for (int seqlen_q : {1, 4, 16, 64}) {
+      Test test{with_heads(with_lengths(base, seqlen_q, 2 * n + 5), 1, group, 1), {}};
+      test.problem.layout = seqlen_q == 4 ? Layout::fused : Layout::bshd;
+      tests.push_back(test);
+    }
+  for (Layout layout : {Layout::bhsd, Layout::packed, Layout::fused, Layout::broadcast}) {
+    Test test{with_heads(with_lengths(base, 5, n + 3), 2, 16, 2), {}};
+    test.problem.layout = layout;
+    test.problem.fill = layout == Layout::broadcast ? Fill::normal : Fill::hot_keys;
+    tests.push_back(test);
+  }
+  tests.push_back({with_heads(with_lengths(base, 37, 9), 1, 8, 1), {}}); // causal: dead rows
+}
+
 std::vector<Test> tests_of(const Row &row) {
   std::vector<Test> tests;
   for (bool causal : {false, true}) {
@@ -128,6 +147,7 @@ std::vector<Test> tests_of(const Row &row) {
     base.causal = causal;
     add_lengths(tests, row, base);
     add_variety(tests, row, base);
+    if (row.role == fa3ptx::Role::FWD_PACKED) add_packed(tests, row, base);
     if (row.head_dim == 0 && !causal) add_head_dims(tests, row, base);
     add_long(tests, row, base);
   }

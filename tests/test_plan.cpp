@@ -113,6 +113,44 @@ TEST_CASE("every head dim, mask and 16-bit dtype has a plan; 2^31 - 1 rows fit a
   CHECK(plan_of(f).steps[0].grid[0] == (INT_MAX - 7) / 8 + 1);
 }
 
+TEST_CASE("few query rows: the heads of a group share tiles where that saves a quarter of them") {
+  const auto chosen = [](int seqlen_q, int heads_q, int heads_kv, int dim) {
+    return name_of(plan_of(forward_shape(FA3PTX_BF16, 3, seqlen_q, 4096, heads_q, heads_kv, dim)));
+  };
+  for (int seqlen_q : {1, 4, 16, 64}) {
+    CHECK(chosen(seqlen_q, 32, 8, 64) == "fwd_d64_packed_bf16");
+    CHECK(chosen(seqlen_q, 64, 8, 128) == "fwd_d128_packed_bf16");
+    CHECK(chosen(seqlen_q, 128, 8, 128) == "fwd_d128_packed_bf16");
+  }
+  CHECK(chosen(1, 8, 8, 128).find("packed") == std::string::npos);    // no group
+  CHECK(chosen(1, 24, 8, 128).find("packed") == std::string::npos);   // 3 does not divide 64
+  CHECK(chosen(1, 128, 1, 128).find("packed") == std::string::npos);  // nor does 128
+  CHECK(chosen(128, 32, 8, 128).find("packed") == std::string::npos); // full tiles already
+  CHECK(chosen(1, 32, 8, 256).find("packed") == std::string::npos);
+
+  fa3ptx_forward_args f = forward_shape(FA3PTX_FP16, 3, 4, 4096, 32, 8, 64);
+  f.q.stride_batch = 32 * 4 * 64, f.q.stride_head = 64, f.q.stride_seq = 32 * 64;
+  const Plan plan = plan_of(f);
+  CHECK(plan.steps[0].grid[0] == 3 * 8);
+  int fives = 0;
+  for (int i = 0; i < plan.steps[0].map_count; i++) {
+    const TensorMap &m = plan.steps[0].maps[i];
+    if (m.rank != 5) continue;
+    fives++;
+    CHECK(m.extent[1] == 4);
+    CHECK(m.extent[2] == 4);
+    CHECK(m.extent[3] == 8);
+    CHECK(m.extent[4] == 3);
+    CHECK(m.box[1] * m.box[2] == 64);
+    if (m.offset != 0) continue; // Q
+    CHECK(m.stride[0] == 64 * 2);
+    CHECK(m.stride[1] == 32 * 64 * 2);
+    CHECK(m.stride[2] == 4 * 64 * 2);
+    CHECK(m.stride[3] == 32 * 4 * 64 * 2);
+  }
+  CHECK(fives == 2);
+}
+
 TEST_CASE("a grid that would not fit is refused") {
   for (int axis = 0; axis < 3; axis++) {
     const uint64_t limit = axis == 0 ? INT_MAX : 65535;

@@ -16,6 +16,7 @@ sed -n 's/^KERNEL(\(.*\)) *$/\1/p' src/kernels.def | tr -d ' ' | awk -F, '
   BEGIN {
     call["FWD_REF"] = call["FWD_FP8_REF"] = "forward, reference"
     call["FWD"] = call["FWD_FP8"] = "forward"
+    call["FWD_PACKED"] = "forward, few query rows"
     call["BWD_REF_DQ"] = call["BWD_REF_DKV"] = "backward, reference"
     call["BWD"] = "backward"; call["BWD_PRE"] = "backward, before"
     call["BWD_POST"] = "backward, after"
