@@ -4,16 +4,14 @@
 #   BUILD=... [ROWS='name ...'] [JOBS=n] sh tests/ptxas_matrix.sh PTXAS ...
 #
 # Prints a table, release by kernel source: `ok` and the bytes of its cubins, or the number of
-# kernels that fail; then each failure.  $BUILD/ptx has the preprocessed kernels (`make ptx`).
+# kernels that fail; then each failure.  `make ptxas-matrix` preprocesses the kernels and calls it.
 # Cubins and reports stay in $BUILD/matrix/<release>.
 cd "$(dirname "$0")/.." || exit 1
 : "${BUILD:=build}" "${JOBS:=2}"
-table=$(sed -n 's/^KERNEL(\(.*\)) *$/\1/p' src/kernels.def | tr -d ' ')
-: "${ROWS:=$(echo "$table" | cut -d, -f1)}"
 
 if [ "$1" = --one ]; then # RELEASE PTXAS NAME: one kernel; its line of the result
   dir=$BUILD/matrix/$2 name=$4
-  row=$(echo "$table" | grep "^$name,")
+  row=$(grep "^$name," "$BUILD/matrix.rows")
   if "$3" -arch=sm_90a -v -warn-spills -Werror "$BUILD/ptx/$name.ptx" -o "$dir/$name.cubin" \
     >"$dir/$name.log" 2>&1; then
     why=$(awk -v name="$name" -v registers="$(echo "$row" | cut -d, -f12)" \
@@ -28,6 +26,8 @@ if [ "$1" = --one ]; then # RELEASE PTXAS NAME: one kernel; its line of the resu
   exit 0
 fi
 
+sed -n 's/^KERNEL(\(.*\)) *$/\1/p' src/kernels.def | tr -d ' ' >"$BUILD/matrix.rows"
+: "${ROWS:=$(cut -d, -f1 "$BUILD/matrix.rows")}"
 releases=''
 for ptxas; do
   release=$("$ptxas" --version | sed -n 's/.* V\([0-9.]*\).*/\1/p')
