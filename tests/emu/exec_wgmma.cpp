@@ -191,13 +191,13 @@ Step operandAccess(Warp &w, const Instr &in, WgmmaOp &op, u64 desc, bool trans, 
   if ((desc >> 49 & 7) != 0)
     return fatal(w, in, "wgmma-descriptor", "a base offset other than 0 is not modelled");
   u32 bad = 0;
+  Scan scan{w.cta->warpgroups[w.id / 4].actor, op.group + 1, &in, seen};
   bool ok = forUnits(d, trans, rows, firstRow, tall, [&](u32, u32 addr) {
     if (!unitInside(cta, addr)) {
       bad = addr;
       return false;
     }
-    if (first) hzScan(cta, addr - kSharedBase, w.cta->warpgroups[w.id / 4].actor, op.group + 1, in,
-                      seen);
+    if (first) hzScan(cta, addr - kSharedBase, &scan);
     return true;
   });
   if (!ok)

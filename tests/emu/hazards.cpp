@@ -132,7 +132,8 @@ u32 intern(Cluster &c, const ReadSet &s) {
 // The cell's read field after another read. `now.lanes` is a lane number here, or kAnyLane.
 // `synced`: up to this epoch the reading warp's lanes are in order.
 u32 addReader(Cluster &c, u32 packed, const ReadEntry &now, u32 synced = ~0u) {
-  auto &memo = c.lastRead;
+  u32 slot = packed * 2654435761u ^ now.epoch * 40503u ^ u32(now.actor) * 977u ^ now.lanes * 131u;
+  Cluster::ReadMemo &memo = c.readMemo[(slot ^ slot >> 16) & 255];
   if (memo.from == packed && memo.now.actor == now.actor && memo.now.epoch == now.epoch &&
       memo.now.instr == now.instr && memo.now.lanes == now.lanes)
     return memo.to;
@@ -251,16 +252,22 @@ void hzAsyncRead(Warp *const *who, int numWho, const Instr &in, int lane, Cta &t
   }
 }
 
-void hzScan(Cta &cta, u32 off, int actor, u32 epoch, const Instr &in, std::vector<u64> *seen) {
+void hzScan(Cta &cta, u32 off, Scan *scan) {
   if (!options().races) return;
-  Cluster &c = *cta.cluster;
   for (u32 i = off / 4; i < off / 4 + 4; ++i) {
     Cell &cell = cta.shadow[i];
-    u64 key = u64(cell.w) << 32 | i * 4;
-    bool known = false;
-    for (u64 s : *seen) known |= (s >> 32) == cell.w;
-    if (!known) seen->push_back(key);
-    cell.r = addReader(c, cell.r, {actor, epoch, kAnyLane, &in, true, false});
+    if (cell.w != scan->lastWrite) {
+      bool known = false;
+      for (u64 s : *scan->seen) known |= (s >> 32) == cell.w;
+      if (!known) scan->seen->push_back(u64(cell.w) << 32 | i * 4);
+      scan->lastWrite = cell.w;
+    }
+    if (cell.r != scan->lastFrom) {
+      scan->lastFrom = cell.r;
+      scan->lastTo = addReader(*cta.cluster, cell.r,
+                               {scan->actor, scan->epoch, kAnyLane, scan->instr, true, false});
+    }
+    cell.r = scan->lastTo;
   }
 }
 

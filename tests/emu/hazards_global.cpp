@@ -69,9 +69,9 @@ void check(Warp &w, const Instr &in, const GlobalWrite &e, u32 lane, int myLane,
                  who(e).c_str()), myLane);
     return;
   }
-  const char *what = write ? "writes" : async ? "the copy reads" : "reads";
-  std::string place = memory().describe(addr & ~3ull, 4);
   if (!happensBefore(w, e, lane, myLane)) {
+    const char *what = write ? "writes" : async ? "the copy reads" : "reads";
+    std::string place = memory().describe(addr & ~3ull, 4);
     const char *why = e.grid != w.grid->id ? "an earlier kernel that was not waited for "
                                              "(griddepcontrol.wait)"
                       : e.async ? "whose completion was not waited for, or nobody told this warp"
@@ -130,11 +130,15 @@ bool hgWantsReads(const Warp &w) {
 static void noteEarlyRead(Warp &w, const Instr &in, u64 addr, u64 bytes) {
   GlobalWrite r;
   describe(w, in, &r);
-  for (u64 a = addr & ~3ull; a < addr + bytes; a += 4) w.grid->log->earlyReads.emplace(a, r);
+  GlobalLog &log = *w.grid->log;
+  for (u64 a = addr & ~3ull; a < addr + bytes; a += 4) log.earlyReads.emplace(a, r);
+  log.earlyFirst = std::min<u64>(log.earlyFirst, addr & ~3ull);
+  log.earlyEnd = std::max(log.earlyEnd, addr + bytes);
 }
 static void checkEarlyReads(Warp &w, const Instr &in, u64 addr, u64 bytes) {
-  auto &reads = w.grid->log->earlyReads;
-  if (reads.empty()) return;
+  const GlobalLog &log = *w.grid->log;
+  const auto &reads = log.earlyReads;
+  if (addr >= log.earlyEnd || addr + bytes <= log.earlyFirst) return;
   for (u64 a = addr & ~3ull; a < addr + bytes; a += 4) {
     auto it = reads.find(a);
     if (it == reads.end() || it->second.grid <= w.grid->id) continue;

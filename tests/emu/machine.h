@@ -270,6 +270,7 @@ struct GlobalLog {
   std::unordered_map<u64, VClock::Foreign> flags;          // what release stores have published
   std::unordered_map<u64, VClock::Foreign> ctaFlags;       // the same, for their own CTA only
   std::unordered_map<u64, GlobalWrite> earlyReads;         // by address; before griddepcontrol.wait
+  u64 earlyFirst = ~0ull, earlyEnd = 0;                    // the range they lie in
 };
 
 struct ReadEntry {
@@ -293,7 +294,10 @@ struct Cluster {
   std::vector<WriteEvent> writes;       // [0] = never written
   std::vector<ReadSet> readSets;        // [0] = nobody
   std::unordered_map<u64, std::vector<u32>> readIndex;  // hash of contents -> candidates
-  struct { u32 from = ~0u, to = 0; ReadEntry now = {-1, 0, 0, nullptr, false, false}; } lastRead;
+  struct ReadMemo {              // recent results of adding a reader, by hash
+    u32 from = ~0u, to = 0;
+    ReadEntry now = {-1, 0, 0, nullptr, false, false};
+  } readMemo[256];
   std::set<u64> heardFrom;       // clusters that have released something to this one
   u64 progress = 0;              // counts everything that changes what others can see
   int newActor(ActorInfo a) {
