@@ -51,7 +51,7 @@ void initOptions() {
   o.readerFence = envNumber("FA3EMU_READER_FENCE", 0) != 0;
   o.races = envNumber("FA3EMU_RACES", 1) != 0;
   o.maxFindings = u32(envNumber("FA3EMU_MAX_FINDINGS", 8));
-  o.timeout = envNumber("FA3EMU_TIMEOUT", 400);
+  o.timeout = envNumber("FA3EMU_TIMEOUT", 200);
   o.quiet = envNumber("FA3EMU_QUIET", 0) != 0;
   if (const char *f = getenv("FA3EMU_REPORT")) o.reportFile = f;
   std::string mode = getenv("FA3EMU_ASYNC") ? getenv("FA3EMU_ASYNC") : "";

@@ -16,7 +16,7 @@ struct Options {
   bool readerFence = false; // accept the proxy fence on the reader's side
   bool races = true;        // vector clocks on shared memory
   u32 maxFindings = 8;      // per launch, then the grid is stopped
-  u64 timeout = 400;        // million warp instructions without progress
+  u64 timeout = 200;        // million warp instructions without progress
   bool quiet = false;
   std::string reportFile;
 };

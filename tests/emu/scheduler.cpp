@@ -254,19 +254,16 @@ class GridRunner {
     return any;
   }
 
-  void deadlock() {
-    std::string text = "no warp can go on:\n";
+  void deadlock(const std::string &what) {
+    std::string text = what + ":\n";
     int listed = 0;
-    const Warp *first = nullptr;
     const char *code = "deadlock";
     for (auto &c : g_.running)
       for (auto &cta : c->ctas)
         for (Warp &w : cta->warps) {
           if (w.done()) continue;
           for (const Frag &f : w.frags) {
-            if (!f.blocked && f.wait.kind == WaitKind::None && w.frags.size() == 1) continue;
             if (f.wait.kind == WaitKind::Converge) code = "divergence";
-            if (!first) first = &w;
             if (++listed <= 24)
               text += "    " + describeWarp(w) + " at " + w.prog->where(w.prog->code[f.pc]) + ": " +
                       describeWait(w, f) + "\n";
@@ -341,9 +338,9 @@ class GridRunner {
       startCluster();  // perhaps somebody spins on what a later CTA will write
     if (any && spinRounds_ % 64 == 32)
       for (auto &c : g_.running) asyncForceOne(*c);
-    if (g_.instrs - spinStart_ > options().timeout * 1000000) {
-      deadlock();
-    }
+    if (g_.instrs - spinStart_ > options().timeout * 1000000)
+      deadlock(strf("%llu million warp instructions without a visible change",
+                    (unsigned long long)options().timeout));
   }
 
   Grid &g_;
@@ -383,7 +380,10 @@ void runGrids(const std::vector<Grid *> &chain) {
       if (!chain[i]->finished && runners[i].mayStart()) any = runners[i].timeOutWaits();
     if (any) continue;
     for (size_t i = 0; i < chain.size(); ++i)
-      if (!chain[i]->finished && runners[i].mayStart()) { runners[i].deadlock(); break; }
+      if (!chain[i]->finished && runners[i].mayStart()) {
+        runners[i].deadlock("no warp can go on");
+        break;
+      }
   }
 }
 
