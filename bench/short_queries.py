@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""short_queries.py - few query rows over a long cache, grouped heads; cuDNN and flash beside it.
+
+    short_queries.py                       seqlen_q 1 4 16 64, seqlen_k 1k 8k 64k, 32/8 64/8 128/8
+    short_queries.py --d 64 --batch 16     one head dim, one batch
+
+Microseconds, the median of interleaved rounds (compare.py), and the bytes of Q, K, V and O over the
+time: a single query should come near the rate of a copy, once the tiles fill the chip.  `tiles`
+counts key/value heads x batch, what a packed forward of one tile a group has to spread over.
+FA3PTX_LIBRARY: path of libfa3ptx.so, else build/.
+"""
+import argparse
+import ctypes as C
+import os
+import statistics
+
+import compare
+from fa3ptx import BF16, CAUSAL, Forward, Library, Tensor
+
+
+class Ours:
+    def __init__(self, torch, library, tensors, causal):
+        q, k, v, o = tensors
+        self.library, self.stream = library, torch.cuda.current_stream().cuda_stream
+        self.lse = torch.empty(q.shape[0] * q.shape[1] * q.shape[2], device="cuda")
+        self.args = Forward(
+            struct_size=C.sizeof(Forward), batch=q.shape[0], seqlen_q=q.shape[1],
+            seqlen_k=k.shape[1], heads_q=q.shape[2], heads_kv=k.shape[2], head_dim=q.shape[3],
+            head_dim_v=q.shape[3], mask=CAUSAL if causal else 0, lse=self.lse.data_ptr())
+        for name, x in zip("qkvo", tensors):
+            setattr(self.args, name, Tensor(x.data_ptr(), *x.stride()[:3], BF16, 0))
+        self.kernel = library.kernel("forward", self.args)
+
+    def run(self, n):
+        call, address = self.library.lib.fa3ptx_forward, C.addressof(self.args)
+        for _ in range(n):
+            self.library.check(call(address, self.stream))
+
+
+class Theirs:
+    """scaled_dot_product_attention on one backend; no mask (is_causal means top-left there)."""
+
+    def __init__(self, torch, tensors, backend):
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+        self.sdpa = torch.nn.functional.scaled_dot_product_attention
+        self.choose = lambda: sdpa_kernel(getattr(SDPBackend, backend))
+        self.q, self.k, self.v = (x.transpose(1, 2) for x in tensors[:3])
+        self.out = self.run(1).transpose(1, 2)
+
+    def run(self, n):
+        with self.choose():
+            for _ in range(n):
+                out = self.sdpa(self.q, self.k, self.v, enable_gqa=True)
+        return out
+
+
+def cases(options):
+    for d in options.d:
+        for heads in (32, 64, 128):
+            for seqlen_q in (1, 4, 16, 64):
+                for seqlen_k in (1024, 8192, 65536):
+                    for batch in options.batch:
+                        if batch * seqlen_k <= 1 << 20:
+                            yield d, heads, 8, seqlen_q, seqlen_k, batch
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__,
+                                formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--d", type=compare.number_list, default=[64, 128])
+    p.add_argument("--batch", type=compare.number_list, default=[1, 16, 64])
+    p.add_argument("--rounds", type=int, default=5)
+    p.add_argument("--ms", type=float, default=5)
+    p.add_argument("--settle", type=float, default=0.02)
+    options = p.parse_args()
+    import torch
+    library = Library(os.environ.get("FA3PTX_LIBRARY",
+                                     os.path.join(compare.ROOT, "build", "libfa3ptx.so")))
+    print("| d | heads | seqlen_q | seqlen_k | batch | tiles | kernel | ours us | cuDNN | flash | "
+          "best / ours | TB/s | difference |\n|" + "---|" * 13)
+    for d, heads, heads_kv, seqlen_q, seqlen_k, batch in cases(options):
+        shape = {"q": (seqlen_q, heads), "k": (seqlen_k, heads_kv), "v": (seqlen_k, heads_kv),
+                 "o": (seqlen_q, heads)}
+        tensors = [torch.randn(batch, *shape[n], d, device="cuda", dtype=torch.bfloat16)
+                   for n in "qkvo"]
+        ours, peers = Ours(torch, library, tensors, False), {}
+        ours.run(1)
+        for name, backend in (("cudnn", "CUDNN_ATTENTION"), ("flash", "FLASH_ATTENTION")):
+            try:
+                peers[name] = Theirs(torch, tensors, backend)
+            except RuntimeError:
+                pass  # this backend does not take the shape
+        wrong = max((compare.difference({"o": tensors[3]}, {"o": x.out}) for x in peers.values()),
+                    default=float("nan"))
+        runs = {"ours": ours.run, **{n: x.run for n, x in peers.items()}}
+        times, _ = compare.measure(torch, runs, options)
+        us = {n: statistics.median(t) * 1e6 for n, t in times.items()}
+        best = min((us[n] for n in peers), default=float("nan"))
+        size = sum(x.numel() * 2 for x in tensors)
+        print(f"| {d} | {heads}/{heads_kv} | {seqlen_q} | {seqlen_k} | {batch} | {heads_kv * batch} "
+              f"| {ours.kernel} | {us['ours']:.1f} | {us.get('cudnn', float('nan')):.1f} "
+              f"| {us.get('flash', float('nan')):.1f} | {best / us['ours']:.2f} "
+              f"| {size / us['ours'] * 1e-6:.2f} | {wrong:.1e} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
