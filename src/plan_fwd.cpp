@@ -101,10 +101,13 @@ void plan_forward(const Problem &p, const DeviceProps &device, RowIndex row, Pla
 
 // ---- Packed rows: ptx/pack.inc ------------------------------------------------------------------
 
-// Whole positions fill the 64 rows of a warpgroup.
+// Whole positions fill the 64 rows of a warpgroup, and the step from one group to the next fits a
+// tensor map.
 bool packs(const Problem &p) {
   const int32_t group = p.heads_kv > 0 ? p.group() : 0;
-  return group > 0 && kGroupRows % group == 0 &&
+  if (group <= 0 || kGroupRows % group != 0) return false;
+  const int64_t furthest = ((int64_t(1) << 40) - 1) / (group * dtype_size(p.q.dtype));
+  return (p.heads_kv == 1 || (p.q.stride_head <= furthest && p.o.stride_head <= furthest)) &&
          int64_t(p.seqlen_q) * group <= INT32_MAX - 1024 && fwd_any(p, kAssumedDevice);
 }
 

@@ -129,6 +129,10 @@ TEST_CASE("few query rows: the heads of a group share tiles where that saves a q
   CHECK(chosen(1, 32, 8, 256).find("packed") == std::string::npos);
 
   fa3ptx_forward_args f = forward_shape(FA3PTX_FP16, 3, 4, 4096, 32, 8, 64);
+  f.q.stride_head = int64_t(1) << 37; // a step of 2^40 bytes from group to group: too far
+  CHECK(name_of(plan_of(f)).find("packed") == std::string::npos);
+  f.q.stride_head = (int64_t(1) << 37) - 8;
+  CHECK(name_of(plan_of(f)).find("packed") != std::string::npos);
   f.q.stride_batch = 32 * 4 * 64, f.q.stride_head = 64, f.q.stride_seq = 32 * 64;
   const Plan plan = plan_of(f);
   CHECK(plan.steps[0].grid[0] == 3 * 8);
