@@ -297,7 +297,7 @@ DEVICE_CASE("emulator: tensor maps are checked as the real driver checks them") 
   CHECK(with([](Map &m) { m.stride = 1ull << 40; }) == CUDA_ERROR_INVALID_VALUE);
 }
 
-// ---- other devices: in a process of its own, as knobs are read once -------------------------------
+// ---- other devices: in a process of its own, as knobs are read once -----------------------------
 Case second_device{"emulator: child, two devices", [] {
   CUcontext contexts[2];
   CUdeviceptr memory[2];
