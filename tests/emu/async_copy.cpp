@@ -157,8 +157,8 @@ bool deliveries(Warp &w, const Instr &in, u64 dst, u64 mbarAddr, u32 ctaMask, bo
     if (!m) return false;
     hzMbarUse(w, in, *m, true, lane);
     ++m->inFlight;
-    Known &k = m->clock.at(w.actor);  // who sees the copy complete knows that it was issued
-    k.executed = std::max(k.executed, w.epoch);
+    m->clock.joinExecuted(w.clock);  // who sees the copy complete knows that it was issued
+    m->clock.at(w.actor).executed = w.epoch;
     m->lastTxPhase = m->phase + 1;
     out->push_back({cta, m, m->phase});
   }

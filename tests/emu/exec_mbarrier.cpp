@@ -41,8 +41,23 @@ Mbar *mbarAt(Warp &w, const Instr &in, u64 addr, bool clusterOk, int lane) {
   return m;
 }
 
-static void tryComplete(Mbar &m) {
+// A wait names its phase by one bit. It must be certain that whoever waits for a phase has seen it
+// before the next one completes; or, a little slower, it would wait for the wrong one, maybe for
+// ever.
+static void checkWaiters(Warp &w, const Instr &in, const Mbar &m) {
+  for (const Mbar::Waiter &x : m.waiters) {
+    if (x.phase != m.phase || m.clock.get(x.warp->actor).executed >= x.epoch) continue;
+    finding(w, in, "mbarrier-parity",
+            strf("completes a phase although nothing makes sure that warp %u (waiting at %s) has "
+                 "seen the one before: a slower warp would miss it and wait for the wrong parity; "
+                 "%s", x.warp->id, w.prog->where(*x.instr).c_str(), describeMbar(m).c_str()));
+    return;
+  }
+}
+
+static void tryComplete(Warp &w, const Instr &in, Mbar &m) {
   if (m.pending != 0 || m.tx != 0) return;
+  if (options().races) checkWaiters(w, in, m);
   ++m.phase;
   m.pending = m.count;
   Known &k = m.clock.at(m.actor);
@@ -61,7 +76,7 @@ void mbarArrive(Warp &w, const Instr &in, Mbar &m, u32 n, int lane) {
   }
   m.pending -= n;
   ++m.cta->cluster->progress;
-  tryComplete(m);
+  tryComplete(w, in, m);
 }
 
 static void checkTxRange(Warp &w, const Instr &in, Mbar &m, int lane) {
@@ -87,10 +102,20 @@ void mbarCompleteTx(Warp &w, const Instr &in, Mbar &m, s64 bytes, u64 phase) {
   m.tx -= bytes;
   checkTxRange(w, in, m, -1);
   ++m.cta->cluster->progress;
-  tryComplete(m);
+  tryComplete(w, in, m);
 }
 
 namespace {
+
+void noteWaiter(const Warp &w, const Instr &in, Mbar &m) {
+  for (Mbar::Waiter &x : m.waiters)
+    if (x.warp == &w) {
+      x = {&w, m.phase, w.epoch, &in};
+      return;
+    }
+  m.waiters.push_back({&w, m.phase, w.epoch, &in});
+}
+
 
 // Calls f(mbar, lanes of the group, first lane) for each group of lanes with the same address.
 template <class F> Step forGroups(Warp &w, const Instr &in, u32 m, bool clusterOk, F f) {
@@ -200,7 +225,7 @@ Step wait(Warp &w, const Instr &in, u32 m) {
       ok |= u32(done) << l;
     }
     if (ok) {
-      b.observedPhase = std::max(b.observedPhase, b.phase);
+      if (in.sel & 1) noteWaiter(w, in, b);
       if (!(in.sel & 4)) hzAcquire(w, ok, b.released);
     } else {
       waiting = &b;

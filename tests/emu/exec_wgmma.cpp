@@ -170,6 +170,8 @@ Step waitGroup(Warp &w, const Instr &in, u32) {
     hzLearn(w, w.live, [&](VClock &c) {
       Known &k = c.at(wg.actor);
       k.executed = k.all = std::max(k.all, w.wgGroupsDone);
+      if (w.wgGroupsDone && w.wgGroupsDone <= wg.executed.size())
+        c.joinExecuted(wg.executed[w.wgGroupsDone - 1]);  // the others have got that far, too
     });
   }
   return Step::Next;
@@ -242,6 +244,9 @@ Step issue(Warp &w, const Instr &in, u32) {
     return fatal(w, in, "divergence",
                  strf("the warps of the warpgroup do not issue the same wgmma (another warp: %s)",
                       w.prog->where(*op.instr).c_str()));
+  if (wg.executed.size() <= group) wg.executed.resize(group + 1);
+  hzReleaseRelaxed(w, &wg.executed[group]);
+  if (group >= 64) wg.executed[group - 64].clear();  // nobody lags so far behind
   bool first = op.issued == 0;
   op.issued |= 1u << (w.id % 4);
   st = operandAccess(w, in, op, descB, s.transB, u32(s.n), 0, u32(s.n), first, &op.seen);

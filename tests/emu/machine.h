@@ -88,6 +88,7 @@ struct Warpgroup {
   u32 index = 0;
   Warp *warps[4] = {};
   std::deque<WgmmaOp> queue;    // issued by somebody, not executed
+  std::vector<VClock> executed; // by group: what its issuers had executed by then
   u64 headSerial = 0;           // serial number of queue.front()
 };
 
@@ -206,8 +207,14 @@ struct Mbar {
   const Instr *initInstr = nullptr;
   VClock clock, released;
   u64 lastTxPhase = 0;           // phase + 1 of the last copy that reports here
-  u64 observedPhase = 0;         // highest phase somebody has waited for
   u32 inFlight = 0;              // copies that will still signal
+  struct Waiter {                // the last wait of a warp that succeeded
+    const Warp *warp;
+    u64 phase;                   // completed phases at that time
+    u32 epoch;
+    const Instr *instr;
+  };
+  std::vector<Waiter> waiters;
 };
 
 // ---- shared-memory shadow ---------------------------------------------------------------------
