@@ -96,9 +96,6 @@ bool asyncForceOne(Cluster &c) {
   return false;
 }
 
-bool bulkWaitReady(Warp &, const Wait &) { return true; }
-bool cpAsyncWaitReady(Warp &, const Wait &) { return true; }
-
 // ---- pieces of copies -------------------------------------------------------------------------
 u8 *globalRange(AsyncOp &op, u64 addr, u64 bytes, bool write) {
   Warp &w = *op.issuer;

@@ -4,8 +4,6 @@
 namespace emu {
 namespace {
 
-struct Position { u32 tid[3]; };
-
 u64 specialValue(const Cta &cta, const Warp &w, const std::string &name, int lane) {
   const Grid &g = *cta.grid;
   const LaunchConfig &c = g.cfg;

@@ -32,7 +32,6 @@ class Decoder {
   u64 constantValue(int i);                       // operand must be a constant
   bool isConstant(int i) const { return arg(i).kind == Arg::Int; }
   Space spaceOf() const;                          // space named by the modifiers
-  void addDef(const Operand &o) { defs_.push_back(o.reg); }
   void addUse(const Operand &o) { uses_.push_back(o.reg); }
   void wgmmaReg(const Operand &o);                // this register is a wgmma operand
   Program &program() { return *prog_; }

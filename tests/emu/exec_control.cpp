@@ -89,7 +89,6 @@ bool decodeControl(Decoder &d, Instr &in) {
     in.fn = setmaxnreg;
   } else if (op == "griddepcontrol") {
     bool wait = d.has("wait");
-    if (wait) d.program().usesGridWait = true;
     in.flags |= kNotable;
     in.fn = wait ? gridDepWait : gridDepLaunch;
   } else if (op == "pmevent" || op == "createpolicy") {

@@ -67,7 +67,6 @@ Place resolveGlobal(Warp &w, const Instr &in, u64 addr, u32 bytes, Access acc, i
   hgAccess(w, in, *a, addr, bytes, lane, acc);
   Place p;
   p.p = reinterpret_cast<u8 *>(addr);
-  p.alloc = a;
   return p;
 }
 

@@ -33,7 +33,6 @@ struct Place {
   u8 *p = nullptr;
   Cta *cta = nullptr;  // shared memory of this CTA, at `off`
   u32 off = 0;
-  Allocation *alloc = nullptr;
 };
 enum class Access : u8 { Read, Write, AtomicRead, AtomicWrite, Update };
 inline bool writes(Access a) { return a != Access::Read && a != Access::AtomicRead; }

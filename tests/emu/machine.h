@@ -29,8 +29,7 @@ constexpr u32 kRankShift = 24;
 
 // ---- waiting ----------------------------------------------------------------------------------
 enum class WaitKind : u8 {
-  None, Converge, Mbarrier, NamedBarrier, ClusterBarrier, WgmmaIssue, WgmmaGroup, BulkGroup,
-  CpAsync, GridDependency, Registers, Sleep
+  None, Converge, Mbarrier, NamedBarrier, ClusterBarrier, WgmmaGroup, GridDependency, Registers
 };
 
 struct Wait {
@@ -170,7 +169,6 @@ struct Warp {
   std::vector<u32> initMask;     // lanes written, for tracked registers
   u32 clusterPhaseArrived = 0;
   bool clusterArrived = false;
-  bool sleeping = false;
   u64 instrCount = 0;
 
   WarpEvent events[8] = {};
@@ -324,7 +322,6 @@ struct Grid {
   std::shared_ptr<Program> prog;
   LaunchConfig cfg;
   std::vector<u8> params;
-  std::vector<u8> paramsUsed;
   int device = 0;
   u64 id = 0;
   u32 threads = 0, warpsPerCta = 0, ctasPerCluster = 0;

@@ -44,7 +44,6 @@ Allocation *Memory::allocate(u64 size, int device, const std::string &what, bool
     if (p == MAP_FAILED) { munmap(a->raw, a->rawSize); return nullptr; }
     a->init = static_cast<u8 *>(p);
   }
-  usedBytes_ += size;
   Allocation *result = a.get();
   byEnd_[a->base + size + kGuard] = std::move(a);
   return result;
@@ -54,7 +53,6 @@ bool Memory::release(u64 base) {
   Allocation *a = find(base);
   if (!a || a->base != base || !a->live) return false;
   a->live = false;
-  usedBytes_ -= a->size;
   quarantine_.push_back(base);
   quarantineBytes_ += a->size;
   while (quarantineBytes_ > kQuarantineLimit && !quarantine_.empty()) {

@@ -39,7 +39,6 @@ class Memory {
   std::map<u64, std::unique_ptr<Allocation>> byEnd_;  // key: end of the guarded block
   std::vector<u64> quarantine_;                       // freed, kept to catch late accesses
   u64 quarantineBytes_ = 0;
-  u64 usedBytes_ = 0;
   int serial_ = 0;
 };
 

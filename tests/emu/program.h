@@ -42,8 +42,7 @@ enum InstrFlags : u32 {
   kMaybeUninit = 4,    // reads a register that is not written on every path
   kTracksInit = 8,     // writes a register whose initialisation is tracked at run time
   kNotable = 16,       // goes into the warp's list of last events
-  kRunsInactive = 32,  // handler wants to be called even if no lane passes the guard
-  kOwnUninitCheck = 64 // the handler checks its accumulators itself
+  kOwnUninitCheck = 32 // the handler checks its accumulators itself
 };
 
 struct Instr {
@@ -89,7 +88,6 @@ struct Program {
   std::vector<std::string> wgmmaRegs;  // slot -> register name
   std::vector<int> wgmmaSlot;          // register index -> slot or -1
   bool usesWgmma = false;
-  bool usesGridWait = false;
   u32 regsPerThread = 0;               // what ptxas would be held to (setmaxnreg starts from it)
   std::string where(const Instr &in) const { return module->where(in.loc); }
 };

@@ -549,6 +549,7 @@ class Parser {
       for (int s = u.scope; s >= 0 && a.label < 0; s = scopes_[s].parent)
         if (auto it = scopes_[s].labels.find(a.name); it != scopes_[s].labels.end())
           a.label = it->second;
+      if (k->stmts[u.stmt].parts[0] == "call") continue;  // decode will refuse it, by name
       if (a.label < 0) failAt(k->stmts[u.stmt].loc, "unknown name '" + a.name + "'");
     }
   }

@@ -5,8 +5,6 @@
 namespace emu {
 
 bool wgmmaWaitReady(Warp &w, const Wait &wait);  // exec_wgmma.cpp
-bool bulkWaitReady(Warp &w, const Wait &wait);   // exec_copy.cpp
-bool cpAsyncWaitReady(Warp &w, const Wait &wait);
 
 bool waitReady(Warp &w, Frag &f) {
   const Wait &wait = f.wait;
@@ -19,10 +17,7 @@ bool waitReady(Warp &w, Frag &f) {
       ++f.pc;
       return true;
     case WaitKind::ClusterBarrier: return w.cta->cluster->barGeneration != wait.generation;
-    case WaitKind::WgmmaIssue:
     case WaitKind::WgmmaGroup: return wgmmaWaitReady(w, wait);
-    case WaitKind::BulkGroup: return bulkWaitReady(w, wait);
-    case WaitKind::CpAsync: return cpAsyncWaitReady(w, wait);
     case WaitKind::GridDependency: return w.grid->after->finished;
     case WaitKind::Registers:
       return (s64(wait.id) - s64(w.regsPerThread)) * kLanes <= w.cta->regPool;
@@ -45,10 +40,7 @@ std::string describeWait(const Warp &w, const Frag &f) {
     case WaitKind::ClusterBarrier:
       return strf("waits at the cluster barrier: %u of %u warps have arrived",
                   w.cta->cluster->barArrived, w.cta->cluster->warpsLeft);
-    case WaitKind::WgmmaIssue: return "waits for the other warps of its warpgroup to issue wgmma";
     case WaitKind::WgmmaGroup: return "waits for wgmma groups that miss a warp of the warpgroup";
-    case WaitKind::BulkGroup: return "waits for bulk copies";
-    case WaitKind::CpAsync: return "waits for cp.async copies";
     case WaitKind::GridDependency: return "waits for the kernel before (griddepcontrol.wait)";
     case WaitKind::Registers:
       return strf("setmaxnreg.inc to %u registers per thread needs %lld more registers than the "
