@@ -98,7 +98,8 @@ def main():
         best = min((us[n] for n in peers), default=float("nan"))
         size = sum(x.numel() * 2 for x in tensors)
         print(f"| {d} | {heads}/{heads_kv} | {seqlen_q} | {seqlen_k} | {batch} "
-              f"| {heads_kv * batch} | {ours.kernel} | {us['ours']:.1f} | {us.get('cudnn', float('nan')):.1f} "
+              f"| {heads_kv * batch} | {ours.kernel} | {us['ours']:.1f} "
+              f"| {us.get('cudnn', float('nan')):.1f} "
               f"| {us.get('flash', float('nan')):.1f} | {best / us['ours']:.2f} "
               f"| {size / us['ours'] * 1e-6:.2f} | {wrong:.1e} |", flush=True)
 
