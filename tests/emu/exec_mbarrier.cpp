@@ -116,6 +116,11 @@ void noteWaiter(const Warp &w, const Instr &in, Mbar &m) {
   m.waiters.push_back({&w, m.phase, w.epoch, &in});
 }
 
+// A warp that completes a phase by an instruction of its own has seen what it waited for before it.
+void seenByItself(const Warp &w, Mbar &m) {
+  for (Mbar::Waiter &x : m.waiters)
+    if (x.warp == &w) x.epoch = 0;
+}
 
 // Calls f(mbar, lanes of the group, first lane) for each group of lanes with the same address.
 template <class F> Step forGroups(Warp &w, const Instr &in, u32 m, bool clusterOk, F f) {
@@ -206,8 +211,12 @@ Step expectTx(Warp &w, const Instr &in, u32 m) {
     hzMbarUse(w, in, b, false, first);
     FOR_LANES(l, group) {
       s64 bytes = w.src<u32>(in.a)[l];
-      if (in.sel) mbarCompleteTx(w, in, b, bytes, b.phase);
-      else mbarExpectTx(w, in, b, bytes, int(l));
+      if (in.sel) {
+        seenByItself(w, b);
+        mbarCompleteTx(w, in, b, bytes, b.phase);
+      } else {
+        mbarExpectTx(w, in, b, bytes, int(l));
+      }
     }
   });
 }
