@@ -4,6 +4,7 @@ import ctypes as C
 BF16, FP16 = 1, 2
 CAUSAL = 1
 
+
 class Tensor(C.Structure):
     _fields_ = [("data", C.c_void_p), ("stride_batch", C.c_int64), ("stride_seq", C.c_int64),
                 ("stride_head", C.c_int64), ("dtype", C.c_int32), ("reserved", C.c_int32)]

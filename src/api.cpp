@@ -15,11 +15,9 @@ template <class Args> fa3ptx_status run(const Args *args, CUstream stream) {
   fa3ptx_status status = validate(args, Depth::ALL, problem, e);
   if (status != FA3PTX_OK) return status;
   const Driver *driver = nullptr;
-  status = get_driver(driver, e);
-  if (status != FA3PTX_OK) return status;
   CUdevice device;
   DeviceProps props;
-  status = current_device(*driver, device, props, e);
+  status = current_device(driver, device, props, e);
   if (status != FA3PTX_OK) return status;
   Plan plan;
   status = make_plan(problem, props, plan, e);
@@ -35,10 +33,8 @@ DeviceProps device_or_assumed() {
   const Driver *driver = nullptr;
   CUdevice device;
   DeviceProps props;
-  if (get_driver(driver, ignored) == FA3PTX_OK &&
-      current_device(*driver, device, props, ignored) == FA3PTX_OK)
-    return props;
-  return kAssumedDevice;
+  const fa3ptx_status status = current_device(driver, device, props, ignored);
+  return status == FA3PTX_OK ? props : kAssumedDevice;
 }
 
 template <class Args>
@@ -110,11 +106,9 @@ fa3ptx_status fa3ptx_preload(void) {
   using namespace fa3ptx;
   Error &e = thread_error();
   const Driver *driver = nullptr;
-  fa3ptx_status status = get_driver(driver, e);
-  if (status != FA3PTX_OK) return status;
   CUdevice device;
   DeviceProps props;
-  status = current_device(*driver, device, props, e);
+  fa3ptx_status status = current_device(driver, device, props, e);
   for (int row = 0; row < kRowCount && status == FA3PTX_OK; row++)
     if (in_build(RowIndex(row))) status = preload_kernel(*driver, device, RowIndex(row), e);
   return status;

@@ -76,15 +76,18 @@ fa3ptx_status get_driver(const Driver *&driver, Error &e) {
   return status;
 }
 
-fa3ptx_status current_device(const Driver &driver, CUdevice &device, DeviceProps &props, Error &e) {
-  const CUresult result = driver.cuCtxGetDevice(&device);
+fa3ptx_status current_device(const Driver *&driver, CUdevice &device, DeviceProps &props,
+                             Error &e) {
+  const fa3ptx_status opened_it = get_driver(driver, e);
+  if (opened_it != FA3PTX_OK) return opened_it;
+  const CUresult result = driver->cuCtxGetDevice(&device);
   if (result == CUDA_ERROR_INVALID_CONTEXT)
     return fail(e, FA3PTX_ERROR_NO_CONTEXT, "no CUDA context is current on this thread");
-  if (result != CUDA_SUCCESS) return driver_failure(driver, "cuCtxGetDevice", result, e);
+  if (result != CUDA_SUCCESS) return driver_failure(*driver, "cuCtxGetDevice", result, e);
   uint64_t known = 0;
   if (device >= 0 && device < kCachedDevices) known = cache[device].load(std::memory_order_relaxed);
   if (known == 0) {
-    const fa3ptx_status status = ask_device(driver, device, known, e);
+    const fa3ptx_status status = ask_device(*driver, device, known, e);
     if (status != FA3PTX_OK) return status;
   }
   const int capability = int(known >> 32);

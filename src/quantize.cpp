@@ -89,11 +89,9 @@ fa3ptx_status run_quantize(const fa3ptx_quantize_args *args, CUstream stream) {
   fa3ptx_status status = validate(args, e);
   if (status != FA3PTX_OK) return status;
   const Driver *driver = nullptr;
-  status = get_driver(driver, e);
-  if (status != FA3PTX_OK) return status;
   CUdevice device;
   DeviceProps props;
-  status = current_device(*driver, device, props, e);
+  status = current_device(driver, device, props, e);
   if (status != FA3PTX_OK) return status;
   const RowIndex row = row_of(*args);
   if (row == kNoRow)

@@ -10,28 +10,12 @@ import os
 import struct
 import sys
 
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "bench"))
+from fa3ptx import Backward, Forward, Tensor  # noqa: E402
+
 B, SQ, SK, HQ, HK, D = 1, 17, 23, 4, 2, 32
 BF16, CAUSAL, OK, INVALID_ARGUMENT = 1, 1, 0, 1
-
-
-class Tensor(C.Structure):
-    _fields_ = [("data", C.c_void_p), ("stride_batch", C.c_int64), ("stride_seq", C.c_int64),
-                ("stride_head", C.c_int64), ("dtype", C.c_int32), ("reserved", C.c_int32)]
-
-
-def args_type(tensors):
-    names = "batch seqlen_q seqlen_k heads_q heads_kv head_dim head_dim_v".split()
-
-    class Args(C.Structure):
-        _fields_ = ([("struct_size", C.c_size_t)] + [(t, Tensor) for t in tensors.split()] +
-                    [("lse", C.c_void_p)] + [(n, C.c_int32) for n in names] +
-                    [("softmax_scale", C.c_float), ("mask", C.c_int32), ("flags", C.c_uint32),
-                     ("workspace", C.c_void_p), ("workspace_size", C.c_size_t)])
-    return Args
-
-
-Forward = args_type("q k v o")
-Backward = args_type("q k v o dout dq dk dv")
 
 
 class Driver:
