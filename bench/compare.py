@@ -209,7 +209,7 @@ class Clocks:
         command = ["nvidia-smi", "-i", "0", "--query-gpu=clocks.sm,power.draw",
                    "--format=csv,noheader,nounits", "-lms", "100"]
         try:
-            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True,
+            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, bufsize=0,
                                             stderr=subprocess.DEVNULL)
             os.set_blocking(self.process.stdout.fileno(), False)
         except OSError:
@@ -219,7 +219,7 @@ class Clocks:
         """(MHz, W), medians of the samples since the last call; None without samples."""
         if not self.process:
             return None
-        text = self.process.stdout.read() or ""
+        text = (self.process.stdout.read() or b"").decode("ascii", "replace")
         samples = [tuple(map(float, m)) for m in re.findall(r"([\d.]+), ([\d.]+)\n", text)]
         return tuple(statistics.median(x) for x in zip(*samples)) if samples else None
 
