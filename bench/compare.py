@@ -42,16 +42,17 @@ class Row:
     def __init__(self, fields):
         self.d, self.hq, self.hk, causal, self.s, self.b = (
             int(fields[k]) for k in "head_dim heads heads_kv causal seqlen batch".split())
-        self.causal = bool(causal)
+        self.causal, self.dv = bool(causal), int(fields.get("head_dim_v") or self.d)
         self.target = {"fwd": float(fields["fwd_target"]), "bwd": float(fields["bwd_target"])}
 
     def flops(self, direction):
-        forward = 4 * self.s * self.s * self.d * self.hq * self.b / (2 if self.causal else 1)
-        return forward * (2.5 if direction == "bwd" else 1)
+        """Forward QK and PV; backward QK, dQ, dK and dO V, dV."""
+        dims = 3 * self.d + 2 * self.dv if direction == "bwd" else self.d + self.dv
+        return 2 * self.s * self.s * dims * self.hq * self.b / (2 if self.causal else 1)
 
 
 def read_rows(options):
-    with open(os.path.join(HERE, "peers.csv"), encoding="ascii") as file:
+    with open(options.rows, encoding="ascii") as file:
         rows = [Row(r) for r in csv.DictReader(x for x in file if not x.startswith("#"))]
     def wanted(r):
         return ((not options.d or r.d in options.d) and (r.hq == r.hk or options.gqa) and
@@ -74,8 +75,9 @@ class Tensors:
 
     def view(self, name, row):
         heads = row.hk if name in ("k", "v", "dk", "dv") else row.hq
-        count = row.b * row.s * heads * row.d
-        return self.pool[name][:count].view(row.b, row.s, heads, row.d)
+        dim = row.dv if name in ("v", "o", "dout", "dv") else row.d
+        count = row.b * row.s * heads * dim
+        return self.pool[name][:count].view(row.b, row.s, heads, dim)
 
 
 class Ours:
@@ -97,7 +99,7 @@ class Ours:
 
     def fill(self, kind, tensors, row, names, dtype_code):
         args = kind(struct_size=C.sizeof(kind), batch=row.b, seqlen_q=row.s, seqlen_k=row.s,
-                    heads_q=row.hq, heads_kv=row.hk, head_dim=row.d, head_dim_v=row.d,
+                    heads_q=row.hq, heads_kv=row.hk, head_dim=row.d, head_dim_v=row.dv,
                     mask=CAUSAL if row.causal else 0, lse=self.kept[0].data_ptr())
         for name in names.split():
             x = tensors.view(name, row)
@@ -154,8 +156,8 @@ class Cudnn:
         found = {}
         for name, x in zip(("dq", "dk", "dv"), self.gradients()):
             if name != "dq" and x.shape[1] != self.row.hk:  # K and V had been repeated
-                b, _, s, d = x.shape
-                x = x.view(b, self.row.hk, -1, s, d).float().sum(2)
+                b, _, s, dim = x.shape
+                x = x.view(b, self.row.hk, -1, s, dim).float().sum(2)
             found[name] = x.transpose(1, 2)
         return found
 
@@ -279,7 +281,7 @@ def geometric_mean(values):
 
 # ---- The table ---------------------------------------------------------------------------------
 
-COLUMNS = ("dir    d   heads causal seqlen batch     ours   cudnn   limit  ratio target       "
+COLUMNS = ("dir     d   heads causal seqlen batch     ours   cudnn   limit  ratio target       "
            "err  clock  kernel")
 
 
@@ -327,7 +329,8 @@ def compare_row(torch, library, tensors, row, direction, options, clocks, report
         notes.append("host-bound: " + " ".join(sorted(slow_host)))
     heads = f"{row.hq}/{row.hk}" if row.hq != row.hk else str(row.hq)
     clock = f"{sample[0]:5.0f}" if sample else "    -"
-    report.line(f"{direction} {row.d:6} {heads:>7} {'yes' if row.causal else 'no':>6} {row.s:6} "
+    dims = str(row.d) if row.d == row.dv else f"{row.d}/{row.dv}"
+    report.line(f"{direction} {dims:>7} {heads:>7} {'yes' if row.causal else 'no':>6} {row.s:6} "
                 f"{row.b:5}  {cell('ours')} {cell('cudnn')} {cell('limit')} {ratio:6.2f} "
                 f"{target:6.2f} {error:9.1e}  {clock}  {', '.join(notes)}")
     return {"ratio": ratio, "target": target, "wrong": "WRONG" in notes, "rate": rate}
@@ -371,6 +374,8 @@ def read_options():
     p.add_argument("--no-cudnn", action="store_true")
     p.add_argument("--tolerance", type=float, default=1e-2, help="relative RMS difference")
     p.add_argument("--out", help="file to append the table to")
+    p.add_argument("--rows", default=os.path.join(HERE, "peers.csv"),
+                   help="shapes and what to reach; head_dims.csv: 96, 192, 192/128")
     p.add_argument("--list", action="store_true", help="print the rows and stop; needs no GPU")
     options = p.parse_args()
     options.dtype_code = {"bf16": 1, "fp16": 2}[options.dtype]

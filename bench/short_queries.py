@@ -3,10 +3,13 @@
 
     short_queries.py                       seqlen_q 1 4 16 64, seqlen_k 1k 8k 64k, 32/8 64/8 128/8
     short_queries.py --d 64 --batch 16     one head dim, one batch
+    short_queries.py --small               batch 1 to 8, 32 to 512 tokens, as many queries as keys
 
-Microseconds, the median of interleaved rounds (compare.py), and the bytes of Q, K, V and O over the
-time: a single query should come near the rate of a copy, once the tiles fill the chip.  `tiles`
-counts key/value heads x batch, what a packed forward of one tile a group has to spread over.
+Microseconds of GPU time: calls are recorded in a CUDA graph, so that no host is slower than its
+kernels, and the medians of interleaved rounds count (compare.py).  TB/s: the bytes of Q, K, V and O
+over the time, beside which the last line has the rate of a plain copy: a single query should come
+near it, once the tiles fill the chip.  `tiles` counts key/value heads x batch, what a packed
+forward of one tile a group has to spread over.
 FA3PTX_LIBRARY: path of libfa3ptx.so, else build/.
 """
 import argparse
@@ -20,9 +23,10 @@ from fa3ptx import BF16, CAUSAL, Forward, Library, Tensor
 
 class Ours:
     def __init__(self, torch, library, tensors, causal):
-        q, k, v, o = tensors
-        self.library, self.stream = library, torch.cuda.current_stream().cuda_stream
+        q, k, v, _ = tensors
+        self.library = library
         self.lse = torch.empty(q.shape[0] * q.shape[1] * q.shape[2], device="cuda")
+        self.torch = torch
         self.args = Forward(
             struct_size=C.sizeof(Forward), batch=q.shape[0], seqlen_q=q.shape[1],
             seqlen_k=k.shape[1], heads_q=q.shape[2], heads_kv=k.shape[2], head_dim=q.shape[3],
@@ -33,8 +37,9 @@ class Ours:
 
     def run(self, n):
         call, address = self.library.lib.fa3ptx_forward, C.addressof(self.args)
+        stream = self.torch.cuda.current_stream().cuda_stream
         for _ in range(n):
-            self.library.check(call(address, self.stream))
+            self.library.check(call(address, stream))
 
 
 class Theirs:
@@ -54,11 +59,40 @@ class Theirs:
         return out
 
 
+class Captured:
+    """CALLS calls of something as one graph."""
+    CALLS = 10
+
+    def __init__(self, torch, calls):
+        torch.cuda.synchronize()
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            self.kept = calls.run(self.CALLS)
+
+    def run(self, n):
+        for _ in range(n):
+            self.graph.replay()
+
+
+def copy_rate(torch, options):
+    """TB/s, read and written, of a plain copy of 1 GiB."""
+    x = torch.empty(1 << 29, device="cuda", dtype=torch.bfloat16)
+    y = torch.empty_like(x)
+    times, _ = compare.measure(torch, {"copy": lambda n: [y.copy_(x) for _ in range(n)]}, options)
+    return 4 * x.numel() / statistics.median(times["copy"]) * 1e-12
+
+
 def cases(options):
+    if options.small:
+        for d in options.d:
+            for batch, heads in ((1, 8), (1, 16), (4, 16), (8, 16)):
+                for seqlen in (32, 64, 128, 256, 512):
+                    yield d, heads, heads, seqlen, seqlen, batch
+        return
     for d in options.d:
         for heads in (32, 64, 128):
             for seqlen_q in (1, 4, 16, 64):
-                for seqlen_k in (1024, 8192, 65536):
+                for seqlen_k in options.seqlen_k:
                     for batch in options.batch:
                         if batch * seqlen_k <= 1 << 20:
                             yield d, heads, 8, seqlen_q, seqlen_k, batch
@@ -69,6 +103,8 @@ def main():
                                 formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--d", type=compare.number_list, default=[64, 128])
     p.add_argument("--batch", type=compare.number_list, default=[1, 16, 64])
+    p.add_argument("--seqlen-k", type=compare.number_list, default=[1024, 8192, 65536])
+    p.add_argument("--small", action="store_true")
     p.add_argument("--rounds", type=int, default=5)
     p.add_argument("--ms", type=float, default=5)
     p.add_argument("--settle", type=float, default=0.02)
@@ -92,9 +128,9 @@ def main():
                 pass  # this backend does not take the shape
         wrong = max((compare.difference({"o": tensors[3]}, {"o": x.out}) for x in peers.values()),
                     default=float("nan"))
-        runs = {"ours": ours.run, **{n: x.run for n, x in peers.items()}}
-        times, _ = compare.measure(torch, runs, options)
-        us = {n: statistics.median(t) * 1e6 for n, t in times.items()}
+        runs = {n: Captured(torch, x) for n, x in {"ours": ours, **peers}.items()}
+        times, _ = compare.measure(torch, {n: x.run for n, x in runs.items()}, options)
+        us = {n: statistics.median(t) * 1e6 / Captured.CALLS for n, t in times.items()}
         best = min((us[n] for n in peers), default=float("nan"))
         size = sum(x.numel() * 2 for x in tensors)
         print(f"| {d} | {heads}/{heads_kv} | {seqlen_q} | {seqlen_k} | {batch} "
@@ -102,6 +138,7 @@ def main():
               f"| {us.get('cudnn', float('nan')):.1f} "
               f"| {us.get('flash', float('nan')):.1f} | {best / us['ours']:.2f} "
               f"| {size / us['ours'] * 1e-6:.2f} | {wrong:.1e} |", flush=True)
+    print(f"# plain copy: {copy_rate(torch, options):.2f} TB/s")
 
 
 if __name__ == "__main__":
