@@ -89,6 +89,9 @@ Rows rows_of(const fa3ptx_tensor &t) {
   return {t.data, bytes(t.stride_batch), bytes(t.stride_seq), bytes(t.stride_head)};
 }
 
+// bwd_d256.ptx: a cluster of two CTAs to a key tile, each with half of its rows.
+uint32_t ctas_of(const Row &row) { return row.head_dim == 256 ? 2 : 1; }
+
 size_t fragment_bytes(int dim) { return size_t(kBlock) * size_t(dim) * 4; }
 
 // Blocks of query rows that each key tile of `keys` keys works through, for one head: of the first
@@ -121,7 +124,7 @@ uint32_t choose_parts(const Problem &p, const DeviceProps &device, const Row &ro
   constexpr int64_t kMaxParts = 64;
   const Steps steps = count_steps(p, row.tile_n);
   const int64_t key_heads = int64_t(p.heads_kv) * p.batch;
-  const int64_t sms = device.sm_count;
+  const int64_t sms = ceil_div(device.sm_count, ctas_of(row));
   const int64_t tiles = int64_t(ceil_div(p.seqlen_k, row.tile_n)) * key_heads;
   uint32_t best = 1;
   double best_cost = 0;
@@ -202,7 +205,7 @@ void plan_backward(const Problem &p, const DeviceProps &device, RowIndex row_ind
   const uint32_t m_blocks = ceil_div(p.seqlen_q, kBlock);
   const uint32_t n_blocks = ceil_div(p.seqlen_k, row.tile_n);
   const uint64_t slots = uint64_t(p.batch) * uint64_t(p.heads_q);
-  const uint32_t parts = choose_parts(p, device, row);
+  const uint32_t parts = choose_parts(p, device, row), ctas = ctas_of(row);
   const uint64_t kv_heads = uint64_t(p.batch) * uint64_t(p.heads_kv);
   const uint32_t key_blocks = n_blocks * uint32_t(row.tile_n / kBlock); // fragments of dK and dV
 
@@ -234,17 +237,18 @@ void plan_backward(const Problem &p, const DeviceProps &device, RowIndex row_ind
   pre.acc_bytes = uint32_t(fragment_bytes(dim));
   set_params(plan.launch(find_row(p, Role::BWD_PRE), slots * m_blocks), pre);
 
-  Step &s = plan.launch(row_index, grid[0], grid[1], grid[2]);
+  Step &s = plan.launch(row_index, grid[0] * ctas, grid[1], grid[2]);
+  s.cluster = ctas;
   s.overlaps_previous = true;
   set_params(s, main);
   const auto map = [&](int offset, const fa3ptx_tensor &t, int cols, bool keys, int rows) {
     add_map(s, uint16_t(offset), t, cols, keys ? p.seqlen_k : p.seqlen_q,
             keys ? p.heads_kv : p.heads_q, p.batch, 64, rows, TensorMap::SWIZZLE_128B);
   };
-  map(BWD_TMAP_Q, p.q, p.head_dim, false, row.tile_m);
-  map(BWD_TMAP_DO, p.dout, p.head_dim_v, false, row.tile_m);
-  map(BWD_TMAP_K, p.k, p.head_dim, true, row.tile_n);
-  map(BWD_TMAP_V, p.v, p.head_dim_v, true, row.tile_n);
+  map(BWD_TMAP_Q, p.q, p.head_dim, false, row.tile_m / int(ctas));
+  map(BWD_TMAP_DO, p.dout, p.head_dim_v, false, row.tile_m / int(ctas));
+  map(BWD_TMAP_K, p.k, p.head_dim, true, row.tile_n / int(ctas));
+  map(BWD_TMAP_V, p.v, p.head_dim_v, true, row.tile_n / int(ctas));
   map(BWD_TMAP_DK, p.dk, p.head_dim, true, kBlock);
   map(BWD_TMAP_DV, p.dv, p.head_dim_v, true, kBlock);
 
