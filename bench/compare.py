@@ -9,6 +9,8 @@ when it stays under 0.98 of that.  Results are checked against each other before
     compare.py                                   the 36 forward shapes of the papers
     compare.py --dir bwd --d 128 --causal yes    some rows, backward
     compare.py --seqlen 512,1024 --gqa           grouped queries too
+    compare.py --dir fp8                         E4M3, beside cuDNN in bf16 and (where the module
+                                                 nvidia-cudnn-frontend is there) cuDNN in E4M3
     compare.py --limit 'build/probe/*.cubin'     and wgmma alone (names: ...,d=,M=,N=,smem=.cubin)
 
 Needs PyTorch with CUDA and cuDNN.  FA3PTX_LIBRARY: path of libfa3ptx.so, else build/.
@@ -27,7 +29,8 @@ import subprocess
 import sys
 import time
 
-from fa3ptx import CAUSAL, Backward, Forward, Library, Tensor
+from cudnn_fp8 import CudnnFp8, Unsupported
+from fa3ptx import CAUSAL, E4M3, Backward, Forward, Library, Tensor
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
@@ -43,7 +46,7 @@ class Row:
         self.d, self.hq, self.hk, causal, self.s, self.b = (
             int(fields[k]) for k in "head_dim heads heads_kv causal seqlen batch".split())
         self.causal, self.dv = bool(causal), int(fields.get("head_dim_v") or self.d)
-        self.target = {"fwd": float(fields["fwd_target"]), "bwd": float(fields["bwd_target"])}
+        self.target = {x: float(fields[x + "_target"]) for x in ("fwd", "bwd", "fp8")}
 
     def flops(self, direction):
         """Forward QK and PV; backward QK, dQ, dK and dO V, dV."""
@@ -64,18 +67,22 @@ def read_rows(options):
 # ---- What is compared: each offers run(n), which enqueues n calls --------------------------------
 
 class Tensors:
-    """Views of one pool of random numbers, so that a new shape costs nothing."""
+    """Views of one pool of random numbers, so that a new shape costs nothing.  fp8: q8, k8, v8
+    are E4M3, and q, k, v the same numbers."""
 
-    def __init__(self, torch, dtype, elements):
+    def __init__(self, torch, dtype, elements, fp8):
         self.torch, self.pool = torch, {}
         for name in ("q", "k", "v", "dout"):
             self.pool[name] = torch.randn(elements, device="cuda", dtype=dtype)
+        for name in "qkv" if fp8 else "":
+            self.pool[name + "8"] = self.pool[name].to(torch.float8_e4m3fn)
+            self.pool[name] = self.pool[name + "8"].to(dtype)
         for name in ("o", "dq", "dk", "dv"):
             self.pool[name] = torch.empty(elements, device="cuda", dtype=dtype)
 
     def view(self, name, row):
-        heads = row.hk if name in ("k", "v", "dk", "dv") else row.hq
-        dim = row.dv if name in ("v", "o", "dout", "dv") else row.d
+        heads = row.hk if name in ("k", "v", "k8", "v8", "dk", "dv") else row.hq
+        dim = row.dv if name in ("v", "v8", "o", "dout", "dv") else row.d
         count = row.b * row.s * heads * dim
         return self.pool[name][:count].view(row.b, row.s, heads, dim)
 
@@ -83,10 +90,13 @@ class Tensors:
 class Ours:
     def __init__(self, torch, library, tensors, row, direction, dtype_code):
         self.library, self.direction = library, direction
-        names = "q k v o" if direction == "fwd" else "q k v o dout dq dk dv"
+        names = "q k v o dout dq dk dv"
         self.kept = [torch.empty(row.b * row.hq * row.s, device="cuda", dtype=torch.float32)]
         self.stream = torch.cuda.current_stream().cuda_stream
         forward = self.fill(Forward, tensors, row, "q k v o", dtype_code)
+        for name in "qkv" if direction == "fp8" else "":
+            x = getattr(forward, name)
+            x.data, x.dtype = tensors.view(name + "8", row).data_ptr(), E4M3
         self.args, self.name = forward, "forward"
         self.add_workspace(torch)
         if direction == "bwd":
@@ -95,7 +105,7 @@ class Ours:
             self.add_workspace(torch)
         self.kernel = library.kernel(self.name, self.args)
         self.results = {n: tensors.view(n, row) for n in
-                        (["o"] if direction == "fwd" else ["dq", "dk", "dv"])}
+                        (["dq", "dk", "dv"] if direction == "bwd" else ["o"])}
 
     def fill(self, kind, tensors, row, names, dtype_code):
         args = kind(struct_size=C.sizeof(kind), batch=row.b, seqlen_q=row.s, seqlen_k=row.s,
@@ -151,7 +161,7 @@ class Cudnn:
                                         retain_graph=True)
 
     def results(self):
-        if self.direction == "fwd":
+        if self.direction != "bwd":
             return {"o": self.forward().transpose(1, 2)}
         found = {}
         for name, x in zip(("dq", "dk", "dv"), self.gradients()):
@@ -164,7 +174,7 @@ class Cudnn:
     def run(self, n):
         with self.backend():
             for _ in range(n):
-                if self.direction == "fwd":
+                if self.direction != "bwd":
                     self.torch.nn.functional.scaled_dot_product_attention(
                         self.q, self.k, self.v, is_causal=self.row.causal, **self.gqa)
                 else:
@@ -275,14 +285,28 @@ def difference(ours, theirs):
     return worst
 
 
+def slice_error(torch, tensors, row, o):
+    """Relative RMS difference between the last query rows of the last head and a float32 attention
+    on the same numbers."""
+    rows = min(row.s, 256)
+    q, k, v = (tensors.view(n, row)[-1, :, -1].float() for n in "qkv")
+    s = q[-rows:] @ k.T * row.d ** -0.5
+    if row.causal:
+        s = s.masked_fill(torch.ones_like(s, dtype=torch.bool).triu(row.s - rows + 1), -math.inf)
+    want = torch.softmax(s, -1) @ v
+    return difference({"o": o[-1, -rows:, -1]}, {"o": want})
+
+
 def geometric_mean(values):
     return math.exp(sum(map(math.log, values)) / len(values)) if values else float("nan")
 
 
 # ---- The table ---------------------------------------------------------------------------------
 
-COLUMNS = ("dir     d   heads causal seqlen batch     ours   cudnn   limit  ratio target       "
-           "err  clock  kernel")
+FP8_TOLERANCE = 5e-2  # P has three bits after the leading one
+
+COLUMNS = ("dir     d   heads causal seqlen batch     ours   cudnn  cudnn8   limit  ratio target "
+           "      err  clock  kernel")
 
 
 class Report:
@@ -297,7 +321,7 @@ class Report:
 
 
 def compare_row(torch, library, tensors, row, direction, options, clocks, report):
-    """Measures one row; returns (ours, cudnn, limit) in TFLOP/s, None where there is none."""
+    """Measures one row; TFLOP/s by name are under "rate"."""
     ours = Ours(torch, library, tensors, row, direction, options.dtype_code)
     cudnn = None if options.no_cudnn else Cudnn(torch, tensors, row, direction)
     ours.run(1)
@@ -305,23 +329,35 @@ def compare_row(torch, library, tensors, row, direction, options, clocks, report
     runs = {"ours": ours.run}
     if cudnn:
         runs["cudnn"] = cudnn.run
-    probes = [p for p in glob.glob(options.limit) if f"d={row.d}," in p] if options.limit else []
+    fp8, notes = direction == "fp8", [ours.kernel]
+    if fp8:
+        error = slice_error(torch, tensors, row, ours.results["o"])
+        try:
+            peer = CudnnFp8(torch, *(tensors.view(n, row) for n in ("q8", "k8", "v8")), row.causal)
+            runs["cudnn8"] = peer.run
+            peer_error = slice_error(torch, tensors, row, peer.o)
+            notes.append(f"cudnn8 writes {peer.o.dtype}, err {peer_error:.1e}")
+        except Unsupported as reason:
+            notes.append(f"no cudnn8: {reason}")
+    kind = "limit_e4m3," if fp8 else "limit,"
+    probes = [p for p in glob.glob(options.limit or "")
+              if os.path.basename(p).startswith(kind) and f"d={row.d}," in p]
     limit = Limit(torch, probes[0], row, direction) if probes else None
     if limit:
         runs["limit"] = limit.run
     clocks.since_last()
     times, slow_host = measure(torch, runs, options)
     sample = clocks.since_last()
-    flops = {"ours": row.flops(direction), "cudnn": row.flops(direction),
-             "limit": limit.flops if limit else 0}
+    flops = {n: limit.flops if n == "limit" else row.flops(direction) for n in times}
     rate = {n: flops[n] / statistics.median(t) * 1e-12 for n, t in times.items()}
 
     def cell(name):
         return f"{rate[name]:7.1f}" if name in rate else "      -"
     ratio = rate["ours"] / rate["cudnn"] if cudnn else float("nan")
     target = row.target[direction]
-    notes = [ours.kernel]
-    if cudnn and not error <= options.tolerance:
+    if "cudnn8" in rate and cudnn:
+        target = max(target, rate["cudnn8"] / rate["cudnn"])
+    if (cudnn or fp8) and not error <= (FP8_TOLERANCE if fp8 else options.tolerance):
         notes.append("WRONG")
     if cudnn and ratio < BEHIND * target:
         notes.append("behind")
@@ -331,13 +367,13 @@ def compare_row(torch, library, tensors, row, direction, options, clocks, report
     clock = f"{sample[0]:5.0f}" if sample else "    -"
     dims = str(row.d) if row.d == row.dv else f"{row.d}/{row.dv}"
     report.line(f"{direction} {dims:>7} {heads:>7} {'yes' if row.causal else 'no':>6} {row.s:6} "
-                f"{row.b:5}  {cell('ours')} {cell('cudnn')} {cell('limit')} {ratio:6.2f} "
-                f"{target:6.2f} {error:9.1e}  {clock}  {', '.join(notes)}")
+                f"{row.b:5}  {cell('ours')} {cell('cudnn')} {cell('cudnn8')} {cell('limit')} "
+                f"{ratio:6.2f} {target:6.2f} {error:9.1e}  {clock}  {', '.join(notes)}")
     return {"ratio": ratio, "target": target, "wrong": "WRONG" in notes, "rate": rate}
 
 
 def summarise(results, report):
-    for direction in ("fwd", "bwd"):
+    for direction in ("fwd", "bwd", "fp8"):
         for d in sorted({r.d for (x, r) in results if x == direction}):
             for causal in (False, True):
                 found = [v for (x, r), v in results.items()
@@ -351,6 +387,12 @@ def summarise(results, report):
                             f"TFLOP/s, ours/cudnn {geometric_mean(ratios):.3f}, best peer/cudnn "
                             f"{geometric_mean([v['target'] for v in found]):.3f}, "
                             f"behind in {behind} of {len(found)}")
+    fp8 = [(r, v["ratio"]) for (x, r), v in results.items() if x == "fp8" and v["ratio"] > 0]
+    if fp8:
+        best = [ratio / results["fp8", r]["target"] for r, ratio in fp8]
+        short = [ratio / r.target["fp8"] for r, ratio in fp8 if r.s <= 1024]
+        report.line(f"# fp8 ours / better peer: mean {geometric_mean(best):.3f}, least "
+                    f"{min(best):.3f}; up to 1024 rows, ours / fa3: {geometric_mean(short):.3f}")
 
 
 def number_list(text):
@@ -359,7 +401,7 @@ def number_list(text):
 
 def read_options():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    p.add_argument("--dir", choices=("fwd", "bwd", "both"), default="fwd")
+    p.add_argument("--dir", choices=("fwd", "bwd", "both", "fp8"), default="fwd")
     p.add_argument("--d", type=number_list, help="head dims, e.g. 64,128")
     p.add_argument("--seqlen", type=number_list)
     p.add_argument("--causal", choices=("yes", "no", "both"), default="both")
@@ -409,7 +451,8 @@ def main():
                 f"{options.rounds} rounds of {options.ms:g} ms; TFLOP/s, medians")
     report.line(COLUMNS)
     dtype = torch.bfloat16 if options.dtype == "bf16" else torch.float16
-    tensors = Tensors(torch, dtype, max((r.b * r.s * r.hq * r.d for r in rows), default=0))
+    tensors = Tensors(torch, dtype, max((r.b * r.s * r.hq * r.d for r in rows), default=0),
+                      options.dir == "fp8")
     matrix = torch.randn(8192, 8192, device="cuda", dtype=dtype)
     keep_busy(torch, [lambda n: [torch.mm(matrix, matrix) for _ in range(n)]], options.warmup)
     results, failures = {}, 0

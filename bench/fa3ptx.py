@@ -1,7 +1,7 @@
 """fa3ptx.py - include/fa3ptx.h for Python's ctypes: pointers and strides in, status out."""
 import ctypes as C
 
-BF16, FP16 = 1, 2
+BF16, FP16, E4M3 = 1, 2, 3
 CAUSAL = 1
 
 
