@@ -219,6 +219,7 @@ template <class T> void reduceAll(u8 *dst, const u8 *src, u64 n, Reduce op) {
     memcpy(&a, dst + i, sizeof a);
     memcpy(&b, src + i, sizeof b);
     a = reduceOne(op, a, b);
+    if constexpr (std::is_same_v<T, float>) a = canonical(a);
     memcpy(dst + i, &a, sizeof a);
   }
 }

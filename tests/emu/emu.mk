@@ -11,4 +11,3 @@ $(BUILD)/emu/%.o: tests/emu/%.cpp
 $(BUILD)/emu/libcuda.so.1: $(EMU_OBJS)
 	@echo '  LINK   $@'
 	@$(CXX) -shared -Wl,-soname,libcuda.so.1 -Wl,-z,defs $^ -o $@ -ldl -lpthread
-$(BUILD)/emu/wgmma_math.o: EMU_FLAGS += -ffp-contract=fast

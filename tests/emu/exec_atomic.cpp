@@ -23,8 +23,14 @@ template <class T> T combine(u32 op, T old, T a, T b) {
   }
 }
 
+// Sums of f32 in global memory flush denormals, in shared memory they don't.
+float sum32(float a, float b, bool global) {
+  float s = global ? flush(flush(a) + flush(b)) : a + b;
+  return canonical(s);
+}
+
 // One element of `in.a.type`; a and b are raw bits.
-u64 update(const Instr &in, u8 *p, u64 a, u64 b) {
+u64 update(const Instr &in, u8 *p, bool global, u64 a, u64 b) {
   u64 old = 0;
   size_t n = size_t(bits(in.a.type)) / 8;
   memcpy(&old, p, n);
@@ -35,7 +41,9 @@ u64 update(const Instr &in, u8 *p, u64 a, u64 b) {
     return bf ? toBf16(s) : toF16(s);
   };
   switch (in.a.type) {
-    case Ty::F32: r = f2u(in.sel == Exch ? u2f(u32(a)) : u2f(u32(old)) + u2f(u32(a))); break;
+    case Ty::F32:
+      r = in.sel == Exch ? u32(a) : f2u(sum32(u2f(u32(old)), u2f(u32(a)), global));
+      break;
     case Ty::F64: r = bitcast<u64>(bitcast<double>(old) + bitcast<double>(a)); break;
     case Ty::F16: case Ty::BF16: r = half(u16(old), u16(a), in.a.type == Ty::BF16); break;
     case Ty::F16x2: case Ty::BF16x2: {
@@ -66,19 +74,21 @@ void setRaw(const Warp &w, const Operand &o, Ty t, u32 l, u64 v) {
 Step atomic(Warp &w, const Instr &in, u32 m) {
   u64 addr[kLanes];
   u8 *p[kLanes];
+  bool global[kLanes];
   laneAddresses(w, in.addr, addr);
   u32 size = u32(bits(in.a.type)) / 8, n = in.vecN;
   FOR_LANES(l, m) {
     Place at = resolve(w, in, in.addr.space, addr[l], size * n, size * n, Access::Update, int(l));
     if (!at.p) return Step::Abort;
     p[l] = at.p;
+    global[l] = !at.cta;
   }
   syncLoad(w, in.sel2, in.target, m, p);
   syncStore(w, in.sel2, in.target, m, p);
   FOR_LANES(l, m) {
     for (u32 v = 0; v < n; ++v) {
       const Operand &a = n > 1 ? in.vec[v] : in.a;
-      u64 old = update(in, p[l] + v * size, rawOf(w, a, in.a.type, l),
+      u64 old = update(in, p[l] + v * size, global[l], rawOf(w, a, in.a.type, l),
                        rawOf(w, in.b, in.a.type, l));
       if (n > 1 && !in.vec2.empty()) setRaw(w, in.vec2[v], in.a.type, l, old);
       else if (in.d.present()) setRaw(w, in.d, in.a.type, l, old);

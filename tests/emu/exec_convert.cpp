@@ -52,7 +52,7 @@ double floatValue(u64 raw, Ty t) {
 
 u64 floatBits(double x, Ty t, const Instr &in) {
   if (in.sel2 & 1) x = x > 0 ? (x < 1 ? x : 1) : 0;
-  if ((in.sel2 & 4) && x < 0) x = 0;
+  if ((in.sel2 & 4) && x <= 0) x = 0;  // -0, too
   switch (t) {
     case Ty::F64: return bitcast<u64>(x);
     case Ty::F16: return in.sel == Rz ? toF16Rz(roundTo32(x, Rz)) : toF16(float(x));
@@ -131,6 +131,7 @@ template <class S> Step cvtIntToF32(Warp &w, const Instr &in, u32 m) {
   lanes(w.dst<float>(in.d), m, [&](int l) { return float(a[l]); });
   return Step::Next;
 }
+float numberFromF16(u16 h) { return canonical(fromF16(h)); }
 template <float (*F)(u16)> Step cvt16ToF32(Warp &w, const Instr &in, u32 m) {
   const u16 *a = w.src<u16>(in.a);
   lanes(w.dst<float>(in.d), m, [&](int l) { return F(a[l]); });
@@ -146,7 +147,7 @@ template <u16 (*F)(float)> Step packPair(Warp &w, const Instr &in, u32 m) {
   bool relu = in.sel2 & 4;
   lanes(w.dst<u32>(in.d), m, [&](int l) {
     float x = lo[l], y = hi[l];
-    if (relu) { x = x < 0 ? 0 : x; y = y < 0 ? 0 : y; }
+    if (relu) { x = x <= 0 ? 0 : x; y = y <= 0 ? 0 : y; }
     return u32(F(x)) | u32(F(y)) << 16;
   });
   return Step::Next;
@@ -156,7 +157,7 @@ template <u8 (*F)(float)> Step packPair8(Warp &w, const Instr &in, u32 m) {
   bool relu = in.sel2 & 4;
   lanes(w.dst<u16>(in.d), m, [&](int l) {
     float x = lo[l], y = hi[l];
-    if (relu) { x = x < 0 ? 0 : x; y = y < 0 ? 0 : y; }
+    if (relu) { x = x <= 0 ? 0 : x; y = y <= 0 ? 0 : y; }
     return u16(F(x) | F(y) << 8);
   });
   return Step::Next;
@@ -213,7 +214,7 @@ Handler fastCvt(Ty to, Ty from, const Instr &in, int sb, int db) {
   if (in.sel2 || sb != bits(from) || db != bits(to)) return nullptr;
   bool rn = in.sel == Rn;
   if (from == Ty::BF16 && to == Ty::F32) return cvt16ToF32<fromBf16>;
-  if (from == Ty::F16 && to == Ty::F32) return cvt16ToF32<fromF16>;
+  if (from == Ty::F16 && to == Ty::F32) return cvt16ToF32<numberFromF16>;
   if (from == Ty::F32 && to == Ty::BF16 && rn) return cvtF32To16<toBf16>;
   if (from == Ty::F32 && to == Ty::F16 && rn) return cvtF32To16<toF16>;
   if (from == Ty::U32 && to == Ty::F32 && rn) return cvtIntToF32<u32>;

@@ -38,7 +38,7 @@ template <class Plain> struct OrNan {
 template <bool Ftz> EMU_INLINE float in32(float x) { return Ftz ? flush(x) : x; }
 template <bool Ftz, bool Sat> EMU_INLINE float out32(float x) {
   float y = Ftz ? flush(x) : x;
-  return Sat ? saturate(y) : y;
+  return Sat ? saturate(y) : canonical(y);
 }
 
 template <class F, bool Ftz, bool Sat> Step binary32(Warp &w, const Instr &in, u32 m) {
@@ -99,7 +99,7 @@ float fcos(float x) { return std::cos(x); }
 
 template <float (*F)(float), bool Ftz> Step func32(Warp &w, const Instr &in, u32 m) {
   const float *a = w.src<float>(in.a);
-  lanes(w.dst<float>(in.d), m, [&](int l) { return in32<Ftz>(F(in32<Ftz>(a[l]))); });
+  lanes(w.dst<float>(in.d), m, [&](int l) { return canonical(in32<Ftz>(F(in32<Ftz>(a[l])))); });
   return Step::Next;
 }
 template <float (*F)(float)> Handler pickFunc(bool ftz) {

@@ -50,6 +50,12 @@ bool readBox(Warp &w, const Instr &in, u64 mapAddr, int lane, Box *b) {
                                    b->map.rank), lane);
     return false;
   }
+  s64 firstByte = s64(w.src<s32>(in.vec[0])[lane]) * b->map.elementBytes;
+  if (firstByte % 16) {  // an illegal instruction on hardware; documented nowhere
+    fatal(w, in, "misaligned", strf("the box starts at byte %lld of its rows: not a multiple of 16",
+                                    (long long)firstByte), lane);
+    return false;
+  }
   for (int i = 0; i < int(in.imm); ++i) {
     b->start[i] = w.src<s32>(in.vec[size_t(i)])[lane];
     if (i) b->rows *= b->map.box[i];

@@ -1,11 +1,13 @@
-// wgmma_math.cpp - see wgmma_math.h. Compiled with fused multiply-add allowed.
+// wgmma_math.cpp - see wgmma_math.h.
 //
-// 16-bit and tf32 inputs: products and sums in f32, one k after the other. The hardware adds in
-// another order and a little wider: results differ within the rounding of the accumulation order.
-//
-// 8-bit inputs: the tensor core keeps fewer bits. Model: in each step of 32 products, the products
-// and the accumulator are aligned to the largest exponent among them, cut (towards zero) to
-// multiples of 2^-13 of it, summed exactly, and the sum becomes the new f32 accumulator.
+// How the tensor core adds (fitted to probes/sums.ptx on an H200, equal to it bit for bit; f16
+// accumulators and tf32 have not been compared).  One step adds all its products - 16 of 16-bit
+// types, 32 of 8-bit types, 8 of tf32 - and the accumulator at once:
+//   - the exponent of a product is the sum of its factors' exponents: it isn't normalised, and a
+//     denormal factor has the smallest exponent of its type; terms that are zero don't count;
+//   - every term is cut, towards zero, to a multiple of 2^-25 (8-bit types: 2^-13) of the largest
+//     of these powers of two, and the multiples are added exactly;
+//   - the sum is cut, towards zero, to 24 (8-bit types: 14) significant bits.
 #include "wgmma_math.h"
 
 #include "numeric.h"
@@ -19,7 +21,10 @@ namespace {
 
 typedef float V16 __attribute__((vector_size(64)));
 typedef s32 I16 __attribute__((vector_size(64)));
+typedef u32 U16 __attribute__((vector_size(64)));
 typedef float V4 __attribute__((vector_size(16)));
+typedef s16 E16 __attribute__((vector_size(64)));  // all 32 lanes
+typedef s16 H16 __attribute__((vector_size(32)));
 constexpr int kHalfLanes = 16;
 
 EMU_INLINE V16 load16(const float *p) {
@@ -37,6 +42,20 @@ EMU_INLINE V16 spread4(const float *p) {
   for (int i = 0; i < 4; ++i) memcpy(reinterpret_cast<char *>(&v) + 16 * i, p, 16);
   return v;
 #endif
+}
+
+EMU_INLINE E16 loadE(const s16 *p) {
+  E16 v;
+  memcpy(&v, p, sizeof v);
+  return v;
+}
+EMU_INLINE E16 larger(E16 a, E16 b) { return a > b ? a : b; }
+// Four exponents, eight times over.
+EMU_INLINE E16 spreadE(const s16 *p) {
+  typedef s64 L8 __attribute__((vector_size(64)));
+  s64 four;
+  memcpy(&four, p, sizeof four);
+  return E16(L8{} + four);
 }
 
 template <class F> EMU_INLINE void convert16(const u8 *raw, float *out, int n, F f) {
@@ -57,6 +76,25 @@ void toFloat(const u8 *raw, float *out, int n, MmaIn t) {
     case MmaIn::E4m3: EMU_IVDEP for (int i = 0; i < n; ++i) out[i] = fromE4m3(raw[i]); break;
     default: EMU_IVDEP for (int i = 0; i < n; ++i) out[i] = fromE5m2(raw[i]); break;
   }
+}
+
+// The exponent that a factor has in the tensor core, as floats bias it.
+constexpr int kZeroExp = -0x1000, kOddExp = 0x2000;  // of zero; of infinities and NaN
+int smallestExp(MmaIn t) {
+  return t == MmaIn::E4m3 ? 127 - 6 : t == MmaIn::F16 || t == MmaIn::E5m2 ? 127 - 14 : 1;
+}
+void exponents(const float *v, s16 *e, int n, MmaIn t) {
+  int least = smallestExp(t);
+  EMU_IVDEP for (int i = 0; i < n; ++i) {
+    s32 mag = s32(f2u(v[i]) & 0x7fffffff), x = mag >> 23;
+    x = x < least ? least : x;
+    x = mag == 0 ? kZeroExp : mag >= 0x7f800000 ? kOddExp : x;
+    e[i] = s16(x);
+  }
+}
+void exponents(PanelA *a, MmaIn t) { exponents(a->v[0][0], a->e[0][0], mmaK(t) * 2 * kLanes, t); }
+void exponents(PanelB *b, int n, MmaIn t) {
+  for (int k = 0; k < mmaK(t); ++k) exponents(b->v[k], b->e[k], n, t);
 }
 
 // Lane l gets element (l & ~3) + T of 32.
@@ -110,6 +148,7 @@ void panelFromKMajor(PanelB *b, const u8 *raw, int n, MmaIn t) {
         for (int i = 0; i < 4; ++i) memcpy(&b->v[k0 + i][8 * j + 4 * p], &out[i], sizeof(V4));
       }
   }
+  exponents(b, n, t);
 }
 
 void panelFromMnMajor(PanelB *b, const u8 *raw, int n, MmaIn t) {
@@ -122,6 +161,7 @@ void panelFromMnMajor(PanelB *b, const u8 *raw, int n, MmaIn t) {
         b->v[k][8 * j + 4 + c] = row[8 * j + 2 * c + 1];
       }
   }
+  exponents(b, n, t);
 }
 
 void panelAFromKMajor(PanelA *a, const u8 *raw, MmaIn t, bool negate) {
@@ -129,12 +169,14 @@ void panelAFromKMajor(PanelA *a, const u8 *raw, MmaIn t, bool negate) {
   alignas(64) float rows[16][kMaxK];
   for (int r = 0; r < 16; ++r) toFloat(raw + r * 32, rows[r], K, t);
   spreadRows(a, rows[0], kMaxK, 1, K, negate ? -1.0f : 1.0f);
+  exponents(a, t);
 }
 
 void panelAFromMnMajor(PanelA *a, const u8 *raw, int row, MmaIn t, bool negate) {
   alignas(64) float cols[16][64];
   for (int k = 0; k < 16; ++k) toFloat(raw + k * 128, cols[k], 64, t);
   spreadRows(a, &cols[0][row], 1, 64, 16, negate ? -1.0f : 1.0f);
+  exponents(a, t);
 }
 
 // Register i of lane l: row l/4 + 8 (i & 1); its 32 bits hold consecutive k from
@@ -151,77 +193,132 @@ void panelAFromRegs(PanelA *a, const u32 *const regs[4], MmaIn t, bool negate) {
         splatQuads(q, part, a->v[(i >> 1) * 4 * per + q * per + e][i & 1], sign);
     }
   }
+  exponents(a, t);
 }
 
 namespace {
 
-// Two groups of 8 columns: 8 accumulator registers, 16 vectors.
-template <int J> void multiplyGroups(float *const *d, const PanelA &a, const PanelB &b, int j,
-                                     int K, bool accumulate) {
-  V16 acc[J][4][2];
-  for (int x = 0; x < J; ++x)
-    for (int e = 0; e < 4; ++e)
-      for (int h = 0; h < 2; ++h)
-        acc[x][e][h] = accumulate ? load16(d[4 * (j + x) + e] + kHalfLanes * h) : V16{};
-  for (int k = 0; k < K; ++k) {
-    V16 top[2], bottom[2];
-    for (int h = 0; h < 2; ++h) {
-      top[h] = load16(&a.v[k][0][kHalfLanes * h]);
-      bottom[h] = load16(&a.v[k][1][kHalfLanes * h]);
-    }
-    for (int x = 0; x < J; ++x)
-      for (int p = 0; p < 2; ++p) {
-        V16 col = spread4(&b.v[k][8 * (j + x) + 4 * p]);
-        for (int h = 0; h < 2; ++h) {
-          acc[x][p][h] += top[h] * col;
-          acc[x][2 + p][h] += bottom[h] * col;
-        }
-      }
-  }
-  for (int x = 0; x < J; ++x)
-    for (int e = 0; e < 4; ++e)
-      for (int h = 0; h < 2; ++h) store16(d[4 * (j + x) + e] + kHalfLanes * h, acc[x][e][h]);
+// ---- sums -------------------------------------------------------------------------------------
+// A sum as a float, cut towards zero to `kept` fraction bits.
+template <int kept> EMU_INLINE V16 cutSum(I16 sum) {
+  I16 sign = sum < 0, magnitude = (sum ^ sign) - sign;
+  V16 nearest = __builtin_convertvector(magnitude, V16);
+  U16 back = U16(__builtin_convertvector(nearest, I16));  // 2^31 becomes 0x80000000
+  I16 bits = I16(nearest) + I16(back > U16(magnitude));   // the comparison is -1 where it holds
+  return V16((bits & -(1 << (23 - kept))) | (sign & (s32(1) << 31)));
 }
 
-// One accumulator register with the 8-bit model; 16 lanes at a time.
-void multiplyCut(float *d, const PanelA &a, const PanelB &b, int half, int col, bool accumulate) {
-  for (int h = 0; h < 2; ++h) {
-    V16 prod[kMaxK], acc = accumulate ? load16(d + kHalfLanes * h) : V16{};
-    I16 top = I16(acc) & 0x7fffffff;          // magnitudes compare like integers
-    for (int k = 0; k < kMaxK; ++k) {
-      prod[k] = load16(&a.v[k][half][kHalfLanes * h]) * spread4(&b.v[k][col]);
-      I16 m = I16(prod[k]) & 0x7fffffff;
-      top = m > top ? m : top;
+template <MmaIn T> struct Sum {
+  static constexpr bool bytes = T >= MmaIn::E4m3;
+  static constexpr int K = bytes ? 32 : T == MmaIn::Tf32 ? 8 : 16;
+  static constexpr int fraction = bytes ? 13 : 25;  // bits below the largest power of two
+  static constexpr int kept = bytes ? 13 : 23;      // fraction bits of the result
+};
+constexpr int kBias = 2 * 127;          // of a product's exponent
+constexpr int kFastRange = 100;         // largest exponents for which floats hold all there is
+
+// One lane's sum, whatever the exponents.  p: the products, exact.
+float sumSlowly(const double *p, int K, float acc, int top, int fraction, int kept) {
+  double plain = acc;
+  for (int k = 0; k < K; ++k) plain += p[k];
+  if (!std::isfinite(plain)) return canonical(float(plain));
+  int unit = top - kBias - fraction;
+  double sum = std::trunc(std::ldexp(double(acc), -unit));
+  for (int k = 0; k < K; ++k) sum += std::trunc(std::ldexp(p[k], -unit));
+  if (sum == 0) return 0;
+  int last = std::max(std::ilogb(sum) + unit, -126) - kept;  // exponent of the last bit kept
+  return float(std::ldexp(std::trunc(std::ldexp(sum, unit - last)), last));
+}
+
+template <MmaIn T> void sumColumnsSlowly(float *const *d, const s16 (*tops)[kLanes],
+                                         const PanelA &a, const PanelB &b, int col,
+                                         bool accumulate) {
+  for (int e = 0; e < 4; ++e)
+    for (int l = 0; l < kLanes; ++l) {
+      double p[Sum<T>::K];
+      for (int k = 0; k < Sum<T>::K; ++k)
+        p[k] = double(a.v[k][e >> 1][l]) * b.v[k][col + 4 * (e & 1) + l % 4];
+      d[e][l] = sumSlowly(p, Sum<T>::K, accumulate ? d[e][l] : 0.0f, tops[e][l],
+                          Sum<T>::fraction, Sum<T>::kept);
     }
-    I16 e = top >> 23;                        // exponent of the largest term
-    I16 ec = e < 15 ? 15 + (e & 0) : e > 253 ? 253 + (e & 0) : e;
-    V16 unit = V16((ec - 13) << 23), scale = V16((254 - (ec - 13)) << 23);
-    I16 sum = __builtin_convertvector(acc * scale, I16);
-    for (int k = 0; k < kMaxK; ++k) sum += __builtin_convertvector(prod[k] * scale, I16);
-    V16 result = __builtin_convertvector(sum, V16) * unit;
-    I16 odd = e >= 254;
-    for (int l = 0; l < kHalfLanes; ++l) {    // infinities and NaN: plain sums
-      if (!odd[l]) continue;
-      float s = acc[l];
-      for (int k = 0; k < kMaxK; ++k) s += prod[k][l];
-      result[l] = s;
+}
+
+EMU_INLINE I16 exponents16(const s16 *p) {
+  H16 v;
+  memcpy(&v, p, sizeof v);
+  return __builtin_convertvector(v, I16) - kBias;
+}
+// Beyond what floats hold; lanes all of whose terms are zero are not.
+EMU_INLINE I16 oddExponents(I16 x) {
+  return (x > kFastRange) | ((x < -kFastRange) & (x > kZeroExp / 2));
+}
+EMU_INLINE bool any(I16 v) {
+  static const I16 none = {};
+  return memcmp(&v, &none, sizeof v) != 0;
+}
+
+// The four accumulator registers of eight columns: e = 2 half + parity.
+template <MmaIn T> void sumColumns(float *const *d, const PanelA &a, const PanelB &b, int col,
+                                   bool accumulate) {
+  constexpr int K = Sum<T>::K, fraction = Sum<T>::fraction;
+  alignas(64) static const float zeros[kLanes] = {};
+  alignas(64) s16 tops[4][kLanes];
+  for (int e = 0; e < 4; ++e)
+    exponents(accumulate ? d[e] : zeros, tops[e], kLanes, MmaIn::Tf32);
+  for (int half = 0; half < 2; ++half) {
+    s16 (*t)[kLanes] = &tops[2 * half];
+    E16 even = loadE(t[0]) + 127, odd = loadE(t[1]) + 127;
+    for (int k = 0; k < K; ++k) {
+      E16 row = loadE(a.e[k][half]);
+      even = larger(even, row + spreadE(&b.e[k][col]));
+      odd = larger(odd, row + spreadE(&b.e[k][col + 4]));
     }
-    store16(d + kHalfLanes * h, result);
+    memcpy(t[0], &even, sizeof even);
+    memcpy(t[1], &odd, sizeof odd);
   }
+  V16 scale[4][2];
+  I16 sum[4][2] = {}, odd = {};
+  for (int e = 0; e < 4; ++e)
+    for (int h = 0; h < 2; ++h) {
+      I16 x = exponents16(&tops[e][kHalfLanes * h]);
+      odd |= oddExponents(x);
+      x = x > kFastRange || x < -kFastRange ? x & 0 : x;
+      scale[e][h] = V16((127 + fraction - x) << 23);
+    }
+  for (int k = 0; k < K; ++k)
+    for (int e = 0; e < 4; ++e) {
+      V16 column = spread4(&b.v[k][col + 4 * (e & 1)]);
+      for (int h = 0; h < 2; ++h) {
+        V16 product = load16(&a.v[k][e >> 1][kHalfLanes * h]) * column;
+        sum[e][h] += __builtin_convertvector(product * scale[e][h], I16);
+      }
+    }
+  V16 result[4][2];
+  for (int e = 0; e < 4; ++e)
+    for (int h = 0; h < 2; ++h) {
+      V16 acc = accumulate ? load16(d[e] + kHalfLanes * h) : V16{};
+      I16 held = __builtin_convertvector(acc * scale[e][h], I16), all = sum[e][h] + held;
+      odd |= ((sum[e][h] ^ all) & (held ^ all)) >> 31;  // past 32 bits
+      result[e][h] = cutSum<Sum<T>::kept>(all) * V16((254 << 23) - I16(scale[e][h]));
+    }
+  if (any(odd)) return sumColumnsSlowly<T>(d, tops, a, b, col, accumulate);
+  for (int e = 0; e < 4; ++e)
+    for (int h = 0; h < 2; ++h) store16(d[e] + kHalfLanes * h, result[e][h]);
+}
+
+template <MmaIn T> void sumAll(float *const *d, const PanelA &a, const PanelB &b, int n,
+                               bool accumulate) {
+  for (int j = 0; j < n / 8; ++j) sumColumns<T>(d + 4 * j, a, b, 8 * j, accumulate);
 }
 
 }  // namespace
 
 void multiply(float *const *d, const PanelA &a, const PanelB &b, int n, MmaIn t, bool accumulate) {
-  if (t >= MmaIn::E4m3) {
-    for (int j = 0; j < n / 8; ++j)
-      for (int e = 0; e < 4; ++e)
-        multiplyCut(d[4 * j + e], a, b, e >> 1, 8 * j + 4 * (e & 1), accumulate);
-    return;
+  switch (t) {
+    case MmaIn::Bf16: case MmaIn::F16: return sumAll<MmaIn::F16>(d, a, b, n, accumulate);
+    case MmaIn::Tf32: return sumAll<MmaIn::Tf32>(d, a, b, n, accumulate);
+    default: return sumAll<MmaIn::E4m3>(d, a, b, n, accumulate);
   }
-  int K = mmaK(t), j = 0;
-  for (; j + 2 <= n / 8; j += 2) multiplyGroups<2>(d, a, b, j, K, accumulate);
-  if (j < n / 8) multiplyGroups<1>(d, a, b, j, K, accumulate);
 }
 
 }  // namespace emu

@@ -13,10 +13,12 @@ constexpr int kMaxN = 256, kMaxK = 32;
 // register, whose columns are 8j + 2 (lane % 4) + parity.
 struct alignas(64) PanelB {
   float v[kMaxK][kMaxN];
+  s16 e[kMaxK][kMaxN];  // the exponents with which the tensor core aligns
 };
 // A of one warp (16 rows): for each k, row lane/4 (half 0) and row 8 + lane/4 (half 1), by lane.
 struct alignas(64) PanelA {
   float v[kMaxK][2][kLanes];
+  s16 e[kMaxK][2][kLanes];
 };
 
 inline int mmaK(MmaIn t) { return t >= MmaIn::E4m3 ? 32 : t == MmaIn::Tf32 ? 8 : 16; }
