@@ -83,6 +83,7 @@ constexpr int kBlock = 64;                      // rows of a fragment
 constexpr size_t kTurnBytes = 8;               // per block of query rows
 constexpr size_t kStatBytes = BWD_STAT_BYTES;    // the same
 constexpr int64_t kSectionBytes = 32 << 20;     // of Q, dO and dQ sums: what L2 keeps
+constexpr uint32_t kMaxGridYZ = 65535;
 
 Rows rows_of(const fa3ptx_tensor &t) {
   const auto bytes = [](int64_t stride) { return int64_t(uint64_t(stride) * 2); };
@@ -116,6 +117,14 @@ Steps count_steps(const Problem &p, int64_t keys) {
   return {longest, full * blocks + (end - full) * (blocks + c) - r * slope};
 }
 
+// Causal tiles of evenly falling lengths go longest first to whichever multiprocessor is free, k to
+// each.  Every two rounds pair off to equal sums; what is over, k mod 2, leaves the last
+// multiprocessor behind the mean by this part of the longest tile.
+double lag(double k) {
+  const double over = k - 2 * double(int64_t(k / 2));
+  return over * (2 - over) / (2 * k);
+}
+
 // How many CTAs share the query heads of a key tile.  One keeps dK and dV in registers to the end;
 // more balance the multiprocessors when key tiles are few, at the price of fp32 partial sums.
 uint32_t choose_parts(const Problem &p, const DeviceProps &device, const Row &row) {
@@ -132,9 +141,10 @@ uint32_t choose_parts(const Problem &p, const DeviceProps &device, const Row &ro
     if (p.group() % parts != 0) continue;
     const double heads = double(p.group() / parts);
     const double longest = double(steps.longest) * heads + kTileSteps;
-    double cost = p.causal ? (double(steps.all) * heads * double(key_heads) +
-                              double(kTileSteps * tiles)) * double(parts) / double(sms)
-                           : double((tiles * parts + sms - 1) / sms) * longest;
+    double cost = double((tiles * parts + sms - 1) / sms) * longest;
+    if (p.causal)
+      cost = (double(steps.all) * heads * double(key_heads) + double(kTileSteps * tiles)) *
+             double(parts) / double(sms) + longest * lag(double(tiles * parts) / double(sms));
     if (cost < longest) cost = longest;
     if (parts > 1)
       cost += double(parts * p.rows_k()) * (row.head_dim + row.head_dim_v) * 8 / kStepBytes + 2;
@@ -143,9 +153,29 @@ uint32_t choose_parts(const Problem &p, const DeviceProps &device, const Row &ro
   return best;
 }
 
+// How many streams a section has: as many as L2 holds; but where the longest tiles of the last
+// section begin, all multiprocessors together must still have as much to do as one such tile.
+uint32_t choose_section(const Problem &p, const DeviceProps &device, const Row &row,
+                        const MainParams &main) {
+  const Steps steps = count_steps(p, row.tile_n);
+  const int64_t streams = main.streams, sms = ceil_div(device.sm_count, ctas_of(row));
+  const int64_t stream_bytes = int64_t(main.part_heads) * p.seqlen_q *
+                               (2 * (p.head_dim + p.head_dim_v) + 4 * row.head_dim);
+  const int64_t need = steps.all > 0 ? sms * steps.longest / steps.all : 1;
+  const int64_t fit = kSectionBytes / stream_bytes;
+  int64_t section = ceil_div(streams, kMaxGridYZ);
+  if (section < need) section = need;
+  if (section < fit) section = fit;
+  for (int64_t sections = streams / section; sections > 1; sections--) {
+    section = ceil_div(streams, sections);
+    if (streams - (sections - 1) * section >= need) return uint32_t(section);
+  }
+  return uint32_t(streams);
+}
+
 // The order of CTAs (ptx/bwd_tile.inc) and the grid for it.
-uint32_t choose_section(const Problem &p, const MainParams &main, int32_t dim, uint64_t grid[3]) {
-  constexpr uint32_t kMaxGridYZ = 65535;
+uint32_t choose_grid(const Problem &p, const DeviceProps &device, const Row &row,
+                     const MainParams &main, uint64_t grid[3]) {
   const uint32_t streams = main.streams;
   if (!p.causal || main.n_blocks > kMaxGridYZ) {
     grid[0] = main.n_blocks;
@@ -153,11 +183,7 @@ uint32_t choose_section(const Problem &p, const MainParams &main, int32_t dim, u
     grid[2] = ceil_div(streams, int64_t(grid[1]));
     return 0;
   }
-  const int64_t stream_bytes =
-      int64_t(main.part_heads) * p.seqlen_q * (2 * (p.head_dim + p.head_dim_v) + 4 * dim);
-  uint32_t section = ceil_div(streams, kMaxGridYZ);
-  const int64_t fit = kSectionBytes / stream_bytes;
-  if (fit > section) section = uint32_t(fit < streams ? fit : streams);
+  const uint32_t section = choose_section(p, device, row, main);
   grid[0] = section, grid[1] = main.n_blocks, grid[2] = ceil_div(streams, section);
   return section;
 }
@@ -226,7 +252,7 @@ void plan_backward(const Problem &p, const DeviceProps &device, RowIndex row_ind
   main.m_blocks = m_blocks, main.n_blocks = n_blocks;
   main.streams = uint32_t(kv_heads * parts);
   uint64_t grid[3];
-  main.section = choose_section(p, main, dim, grid);
+  main.section = choose_grid(p, device, row, main, grid);
 
   PreParams pre = {};
   pre.o = rows_of(p.o), pre.dout = rows_of(p.dout);
