@@ -113,6 +113,7 @@ void plan_fp8_reference(const Problem &p, const DeviceProps &device, RowIndex ro
 bool always(const Problem &, const DeviceProps &);
 bool fwd_any(const Problem &, const DeviceProps &);  // the forward, whatever its tile
 bool fwd_packed(const Problem &, const DeviceProps &); // few rows: heads of a group share tiles
+bool fwd_few(const Problem &, const DeviceProps &); // all rows of a group in one warpgroup
 bool fwd_long(const Problem &, const DeviceProps &); // many query rows: tiles of 192 pay
 bool fp8_heads(const Problem &, const DeviceProps &);  // E4M3 with one scale for a head's rows
 bool fp8_heads_long(const Problem &, const DeviceProps &); // the same, and fwd_long

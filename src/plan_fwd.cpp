@@ -117,6 +117,11 @@ bool fwd_packed(const Problem &p, const DeviceProps &) {
   return packed * 4 <= ceil_div(p.seqlen_q, 128) * int64_t(p.group()) * 3;
 }
 
+// One tile of 64 rows a group: half the arithmetic of a tile of 128, and more of K and V in flight.
+bool fwd_few(const Problem &p, const DeviceProps &) {
+  return int64_t(p.seqlen_q) * p.group() <= kGroupRows;
+}
+
 // (dim, head of the group, position, key/value head, batch), for boxes of 64 rows.
 static void add_packed_map(Step &s, uint16_t offset, const fa3ptx_tensor &t, int32_t dim,
                            const Problem &p) {
