@@ -90,8 +90,8 @@ def cases(options):
                     yield d, heads, heads, seqlen, seqlen, batch
         return
     for d in options.d:
-        for heads in (32, 64, 128):
-            for seqlen_q in (1, 4, 16, 64):
+        for heads in options.heads:
+            for seqlen_q in options.seqlen_q:
                 for seqlen_k in options.seqlen_k:
                     for batch in options.batch:
                         if batch * seqlen_k <= 1 << 20:
@@ -103,6 +103,8 @@ def main():
                                 formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--d", type=compare.number_list, default=[64, 128])
     p.add_argument("--batch", type=compare.number_list, default=[1, 16, 64])
+    p.add_argument("--heads", type=compare.number_list, default=[32, 64, 128])
+    p.add_argument("--seqlen-q", type=compare.number_list, default=[1, 4, 16, 64])
     p.add_argument("--seqlen-k", type=compare.number_list, default=[1024, 8192, 65536])
     p.add_argument("--small", action="store_true")
     p.add_argument("--rounds", type=int, default=5)
