@@ -3,6 +3,7 @@ import ctypes as C
 
 BF16, FP16, E4M3 = 1, 2, 3
 CAUSAL = 1
+DETERMINISTIC = 1 << 1
 
 
 class Tensor(C.Structure):
