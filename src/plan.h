@@ -116,7 +116,8 @@ bool fwd_packed(const Problem &, const DeviceProps &); // few rows: heads of a g
 bool fwd_few(const Problem &, const DeviceProps &); // all rows of a group in one warpgroup
 bool fwd_long(const Problem &, const DeviceProps &); // many query rows: tiles of 192 pay
 bool fp8_heads(const Problem &, const DeviceProps &);  // E4M3 with one scale for a head's rows
-bool fp8_heads_long(const Problem &, const DeviceProps &); // the same, and fwd_long
+bool fp8_heads_long(const Problem &, const DeviceProps &); // the same, many query rows
+bool fp8_heads_short(const Problem &, const DeviceProps &); // the same, few keys
 bool fp8_blocks(const Problem &, const DeviceProps &); // E4M3 with scales of blocks
 bool fp8_exact(const Problem &, const DeviceProps &);  // E4M3, FA3PTX_FLAG_ACCURATE
 bool bwd_long(const Problem &, const DeviceProps &); // many keys: tiles of 192 pay

@@ -271,7 +271,8 @@ void add_row_cases(int index) {
   const Row &row = kRows[index];
   const bool is_reference = row.role == Role::FWD_FP8_REF;
   const bool takes_blocks = row.serves != fa3ptx::fp8_heads &&
-                            row.serves != fa3ptx::fp8_heads_long;
+                            row.serves != fa3ptx::fp8_heads_long &&
+                            row.serves != fa3ptx::fp8_heads_short;
   const bool is_exact = is_reference || row.serves == fa3ptx::fp8_exact;
   Fp8Problem base;
   base.head_dim = row.head_dim ? row.head_dim : 80;
