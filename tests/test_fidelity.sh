@@ -5,15 +5,15 @@
 # schedule: that shows what order and atomics may change, and that the comparison can fail.
 build=${BUILD:-build}
 folder=$build/fidelity
-emulated="$build/tests_emu/fidelity"
+emulated="$build/tests_emu/fidelity_run"
 dump_emulated() {
   FA3PTX_LIBCUDA=$build/emu/libcuda.so.1 FA3EMU_SEED=$1 "$emulated" dump "$folder/$2"
 }
 mkdir -p "$folder"
 
 dump_emulated 1 here || exit 1
-if [ -x "$build/tests/fidelity" ] && ls /dev/nvidia[0-9]* >/dev/null 2>&1; then
-  (unset FA3PTX_LIBCUDA && "$build/tests/fidelity" dump "$folder/other") || exit 1
+if [ -x "$build/tests/fidelity_run" ] && ls /dev/nvidia[0-9]* >/dev/null 2>&1; then
+  (unset FA3PTX_LIBCUDA && "$build/tests/fidelity_run" dump "$folder/other") || exit 1
   skipped=0
 else
   dump_emulated 2 other || exit 1
