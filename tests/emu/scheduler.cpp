@@ -195,7 +195,11 @@ bool allConvergeBlocked(const Warp &w) {
 // ---- one grid ---------------------------------------------------------------------------------
 class GridRunner {
  public:
-  explicit GridRunner(Grid &g) : g_(g) {}
+  explicit GridRunner(Grid &g) : g_(g) {
+    if (!options().jitter || !rng().chance(1, 3)) return;
+    starvedUnit_ = rng().chance(1, 2) && g.warpsPerCta >= 8 ? 4 : 1;
+    starved_ = rng().below(std::max(1u, g.warpsPerCta / starvedUnit_));
+  }
 
   bool mayStart() const { return !g_.after || g_.after->allTriggered() || g_.after->finished; }
 
@@ -213,7 +217,10 @@ class GridRunner {
         std::swap(order_[i - 1], order_[rng().below(u32(i))]);
     bool leaveOut = options().jitter && order_.size() > 1 && rng().chance(1, 2);
     Warp *lazy = leaveOut ? order_.back() : nullptr;
-    for (Warp *w : order_) any |= turn(*w, w == lazy && any);
+    if (starvedUnit_)
+      std::stable_partition(order_.begin(), order_.end(), [&](Warp *w) { return !starved(*w); });
+    for (Warp *w : order_)
+      any |= turn(*w, any && (w == lazy || (starved(*w) && !rng().chance(1, 32))));
     for (auto &c : g_.running) {
       asyncTick(*c);
       wgmmaTick(*c);
@@ -281,6 +288,9 @@ class GridRunner {
   }
 
  private:
+  bool starved(const Warp &w) const {
+    return starvedUnit_ && w.id / starvedUnit_ == starved_;
+  }
   void startCluster() { g_.running.push_back(makeCluster(g_, g_.nextCluster++)); }
 
   bool turn(Warp &w, bool skip) {
@@ -345,6 +355,9 @@ class GridRunner {
 
   Grid &g_;
   std::vector<Warp *> order_;
+  // In some launches a warp or a warpgroup of each CTA moves when all others wait, and rarely else:
+  // it falls behind as far as the kernel's waits allow.
+  u32 starvedUnit_ = 0, starved_ = 0;
   u64 lastProgress_ = ~0ull, spinProgress_ = ~0ull, spinStart_ = 0;
   u32 rounds_ = 0, spinRounds_ = 0;
 };
