@@ -26,7 +26,7 @@ enum class Layout {
 
 enum class Fill {
   normal,      // N(0, 1)
-  outliers,    // N(0, 1), and one element in a thousand with a standard deviation of 10 added
+  outliers,    // N(0, 1), and one element in fifty with a standard deviation of 10 added
   constant,    // everything 1
   big_scores,  // q and k of standard deviation 8: nearly one-hot rows, scores in the hundreds
   equal_keys,  // K = 0, V[j] a code of j: LSE counts the visible keys, O is their mean
@@ -127,9 +127,9 @@ struct RowBlock {
 
 // The float64 results of some query rows, and how far off a kernel may be:
 //     2 * max|LOW - REF| + 1e-5 * (1 + max|REF|)     3 in place of 2 for gradients
-// LOW being the same maths in fp32 with P, dS and the outputs rounded to the storage type.  Where
-// few elements are large, LOW may round them luckily: max|LOW - REF| counts as half a unit in the
-// last place of max|REF| at least, which is what any rounding of that element may cost.
+// LOW being the same maths in fp32 with P, dS and the outputs rounded to the storage type.  LOW may
+// round the few largest elements luckily, and a kernel unluckily: under another seed, about one
+// problem in a thousand asks more than a sound kernel gives.
 struct Reference {
   std::vector<RowBlock> rows;          // those of o and lse, in order
   std::vector<double> o, lse;          // one after the other in the order of `rows`

@@ -40,8 +40,9 @@ Problem with_heads(Problem p, int batch, int heads_q, int heads_kv) {
   return p;
 }
 
-// One head, the simplest inputs first: what fails here should be looked at first.
-void add_lengths(std::vector<Test> &tests, const Row &row, const Problem &base) {
+// The simplest inputs first: what fails here should be looked at first.
+void add_lengths(std::vector<Test> &tests, const Row &row, const Problem &one_head) {
+  const Problem base = with_heads(one_head, 1, 2, 2);
   const int m = row.tile_m, n = row.tile_n, deep = (row.stages + 2) * n;
   const int lengths[][2] = {{m, n},         {1, 1},           {1, n + 1},     {m - 1, n - 1},
                             {m + 1, n + 1}, {2 * m, deep},    {m + 3, deep + 3}, {2 * m + 5, n},
@@ -64,7 +65,7 @@ void add_variety(std::vector<Test> &tests, const Row &row, const Problem &base) 
   }
   for (Fill fill : {Fill::outliers, Fill::constant, Fill::big_scores, Fill::equal_keys,
                     Fill::hot_keys, Fill::rising}) {
-    Test test{with_lengths(base, 2 * m - 1, deep + 1), {}};
+    Test test{with_heads(with_lengths(base, 2 * m - 1, deep + 1), 1, 2, 2), {}};
     test.problem.fill = fill;
     tests.push_back(test);
   }
