@@ -9,27 +9,30 @@ using namespace fa3ptx;
 namespace {
 
 template <class Args>
-fa3ptx_status prepare(const Args &args, Depth depth, RowIndex row, fa3ptx::Problem &problem,
-                      Plan &plan) {
+fa3ptx_status prepare(const Args &args, Depth depth, RowIndex row, int multiprocessors,
+                      fa3ptx::Problem &problem, Plan &plan) {
   Error &e = thread_error();
   const fa3ptx_status status = validate(&args, depth, problem, e);
   if (status != FA3PTX_OK) return status;
-  return plan_row(problem, {device().multiprocessors}, row, plan, e);
+  if (multiprocessors == 0) multiprocessors = device().multiprocessors;
+  return plan_row(problem, {multiprocessors}, row, plan, e);
 }
 
-template <class Args> fa3ptx_status size(const Args &args, RowIndex row, size_t &bytes) {
+template <class Args>
+fa3ptx_status size(const Args &args, RowIndex row, int multiprocessors, size_t &bytes) {
   fa3ptx::Problem problem;
   Plan plan;
-  const fa3ptx_status status = prepare(args, Depth::SHAPES, row, problem, plan);
+  const fa3ptx_status status = prepare(args, Depth::SHAPES, row, multiprocessors, problem, plan);
   bytes = status == FA3PTX_OK ? plan.workspace : 0;
   return status;
 }
 
-template <class Args> fa3ptx_status enqueue_row(const Args &args, RowIndex row) {
+template <class Args>
+fa3ptx_status enqueue_row(const Args &args, RowIndex row, int multiprocessors) {
   Error &e = thread_error();
   fa3ptx::Problem problem;
   Plan plan;
-  fa3ptx_status status = prepare(args, Depth::ALL, row, problem, plan);
+  fa3ptx_status status = prepare(args, Depth::ALL, row, multiprocessors, problem, plan);
   if (status == FA3PTX_OK) status = validate_workspace(problem, plan.workspace, e);
   const Driver *driver = nullptr;
   if (status == FA3PTX_OK) status = get_driver(driver, e);
@@ -40,16 +43,16 @@ template <class Args> fa3ptx_status enqueue_row(const Args &args, RowIndex row) 
 } // namespace
 
 fa3ptx_status RowMachine::workspace_size(const fa3ptx_forward_args &args, size_t &bytes) {
-  return size(args, row_, bytes);
+  return size(args, row_, multiprocessors_, bytes);
 }
 fa3ptx_status RowMachine::workspace_size(const fa3ptx_backward_args &args, size_t &bytes) {
-  return size(args, row_, bytes);
+  return size(args, row_, multiprocessors_, bytes);
 }
 fa3ptx_status RowMachine::enqueue(const fa3ptx_forward_args &args) {
-  return enqueue_row(args, row_);
+  return enqueue_row(args, row_, multiprocessors_);
 }
 fa3ptx_status RowMachine::enqueue(const fa3ptx_backward_args &args) {
-  return enqueue_row(args, row_);
+  return enqueue_row(args, row_, multiprocessors_);
 }
 fa3ptx_status RowMachine::forward(const fa3ptx_forward_args &args) {
   const fa3ptx_status status = enqueue(args);

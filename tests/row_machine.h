@@ -9,7 +9,9 @@
 
 class RowMachine : public Machine {
  public:
-  explicit RowMachine(fa3ptx::RowIndex row) : row_(row) {}
+  // Plans as for so many multiprocessors; 0: those that there are.
+  explicit RowMachine(fa3ptx::RowIndex row, int multiprocessors = 0)
+      : row_(row), multiprocessors_(multiprocessors) {}
   uint64_t allocate(size_t bytes) override { return gpu().allocate(bytes); }
   void release(uint64_t address) override { gpu().release(address); }
   void upload(uint64_t to, const void *from, size_t n) override { gpu().upload(to, from, n); }
@@ -24,6 +26,7 @@ class RowMachine : public Machine {
 
  private:
   fa3ptx::RowIndex row_;
+  int multiprocessors_;
 };
 
 // True for a row that heads plans; the others are launched along with one that does.
