@@ -1,14 +1,15 @@
 // mutate.cpp - is everything that orders a kernel's accesses there for a reason, and would the
 // emulated driver tell us if it were not?
 //
-//     mutate [--jobs=N] [--verbose] [NAME...]       rows of src/kernels.def; none: all
+//     mutate [--jobs=N] [--verbose] [--table] [NAME...]       rows of src/kernels.def; none: all
 //
 // Each fence, wait, arrival, barrier and commit of a row's PTX is taken away in turn (mutants.h) in
 // a child process that then runs a small problem under the emulated driver: two query tiles, stages
 // + 2 key tiles, several seeds, on one multiprocessor (so that a CTA does several tiles) and on
 // more.  A mutant is caught if it is reported, computes something wrong, fails or does not end.
 // Survivors are listed with their source lines; equivalent.txt holds those that are proved to
-// change nothing.  Exit status 1: under 95 % of the others are caught.
+// change nothing.  Exit status 1: under 95 % of the others are caught.  --table: a line of a table
+// for each row (README.md has them), and no list.
 #include <fcntl.h>
 #include <fnmatch.h>
 #include <poll.h>
@@ -190,11 +191,13 @@ std::vector<Equivalent> read_equivalent() {
   return all;
 }
 
+// "the line > the line after it"
 std::string source_line(const std::string &path, int number) {
   std::ifstream file(path);
-  std::string line;
+  std::string line, next;
   for (int i = 0; i < number; ++i) std::getline(file, line);
-  return trimmed(line);
+  std::getline(file, next);
+  return trimmed(line) + " > " + trimmed(next);
 }
 
 Equivalent *equivalent(std::vector<Equivalent> &all, const std::string &kernel, const Mutant &m) {
@@ -209,6 +212,8 @@ Equivalent *equivalent(std::vector<Equivalent> &all, const std::string &kernel, 
 }
 
 // ---- The run ------------------------------------------------------------------------------------
+
+bool table = false;
 
 struct Total {
   int mutants = 0, caught = 0, equivalent = 0, survived = 0;
@@ -245,7 +250,13 @@ Total report(RowIndex row, const std::vector<Job> &jobs, const std::vector<bool>
     Equivalent *e = equivalent(list, kRows[row].name, *job.mutant);
     if (e) e->used = true;
     ++(e ? total.equivalent : total.survived);
-    if (!e || verbose) print(row, e ? "equivalent" : here ? "SURVIVED" : "NOT REACHED", job);
+    if (!table && (!e || verbose))
+      print(row, e ? "equivalent" : here ? "SURVIVED" : "NOT REACHED", job);
+  }
+  if (table) {
+    std::printf("| %s | %d | %d | %d | %d |\n", kRows[row].name, total.mutants, total.caught,
+                total.equivalent, total.survived);
+    return total;
   }
   std::printf("%s: %d mutants, %d caught (", kRows[row].name, total.mutants, total.caught);
   const char *comma = "";
@@ -301,6 +312,7 @@ int main(int argc, char **argv) {
     if (!std::strncmp(argv[i], "--jobs=", 7))
       at_a_time = size_t(std::max(1, std::atoi(argv[i] + 7)));
     else if (!std::strcmp(argv[i], "--verbose")) verbose = true;
+    else if (!std::strcmp(argv[i], "--table")) table = true;
     else names.push_back(argv[i]);
 
   std::vector<Equivalent> list = read_equivalent();

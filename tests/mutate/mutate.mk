@@ -4,3 +4,8 @@ $(BUILD)/mutate: $(BUILD)/tests/mutate/mutate.o $(BUILD)/tests/mutate/trial.o \
 	$(LINK_TEST)
 mutate: $(BUILD)/mutate $(EMULATED)
 	@FA3PTX_LIBCUDA=$(EMULATED) $< $(ARGS) $(K)
+## mutate-table  the same as a table, a line a row (tests/mutate/README.md): about an hour for all
+mutate-table: $(BUILD)/mutate $(EMULATED)
+	@echo '| row | mutants | caught | equivalent | missed |'; echo '|---|---|---|---|---|'
+	@FA3PTX_LIBCUDA=$(EMULATED) $< --table $(ARGS) $(K)
+.PHONY: mutate mutate-table

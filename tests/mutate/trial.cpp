@@ -148,7 +148,21 @@ std::vector<::Problem> problems_of(const Row &row) {
     }
     problems.push_back(with_tiles(p, row, row.stages, -3, across, -3));
     problems.push_back(with_tiles(p, row, 1, -5, across, -3));
-    if (!is_backward(row)) continue;
+    if (!is_backward(row)) {
+      // An odd number of blocks in a CTA of several tiles, which so ends on the other P set; with a
+      // mask, only the first warpgroup of a tile is done after its first block.
+      ::Problem few = with_tiles(p, row, deep | 1, -5, 1, -3);
+      if (causal) few.seqlen_k = few.seqlen_q + row.tile_n - 74, few.heads_q = few.heads_kv = 7;
+      problems.push_back(few);
+      continue;
+    }
+    if (causal) { // the second warpgroup's keys are past the end, in each head of a group
+      ::Problem half = p;
+      half.heads_q = 7, half.heads_kv = 1;
+      half.seqlen_q = row.tile_m - 5;
+      half.seqlen_k = row.tile_n / 2 - 8;
+      problems.push_back(half);
+    }
     odd.flags = FA3PTX_FLAG_DETERMINISTIC;
     problems.push_back(odd);
   }
