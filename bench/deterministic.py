@@ -2,7 +2,7 @@
 """deterministic.py - what FA3PTX_FLAG_DETERMINISTIC costs, and that its bits repeat.
 
     deterministic.py                      every head dim, 8192 tokens, causal and not
-    deterministic.py --repeats 1000       and that many runs of a smaller problem, compared bit by bit
+    deterministic.py --repeats 1000       and that many runs of a smaller problem, bits compared
     deterministic.py --forward            the forward repeats its bits, with no flag
 
 Cost: backward with the flag over backward without, medians of interleaved rounds (compare.py).
@@ -25,7 +25,8 @@ def backward(torch, library, tensors, row, flags):
 
 
 def cost(torch, library, tensors, row, options):
-    runs = {flags: backward(torch, library, tensors, row, flags).run for flags in (0, DETERMINISTIC)}
+    runs = {flags: backward(torch, library, tensors, row, flags).run
+            for flags in (0, DETERMINISTIC)}
     times, _ = compare.measure(torch, runs, options)
     plain, ordered = (statistics.median(times[flags]) for flags in (0, DETERMINISTIC))
     rate = [row.flops("bwd") / t * 1e-12 for t in (plain, ordered)]

@@ -15,7 +15,7 @@
 #define BWD_STAT_D 256
 #define BWD_STAT_BYTES 768
 
-// ---- the main kernel: bwd_d64.ptx, bwd_d128.ptx, bwd_d192.ptx, bwd_d256.ptx -------------------
+// ---- the main kernel: bwd_d64.ptx, bwd_d128.ptx, bwd_d192.ptx ---------------------------------
 #define BWD_TMAP_Q 0
 #define BWD_TMAP_K 128
 #define BWD_TMAP_V 256

@@ -90,8 +90,8 @@ Rows rows_of(const fa3ptx_tensor &t) {
   return {t.data, bytes(t.stride_batch), bytes(t.stride_seq), bytes(t.stride_head)};
 }
 
-// bwd_d256.ptx: a cluster of two CTAs to a key tile, each with half of its rows.
-uint32_t ctas_of(const Row &row) { return row.head_dim == 256 ? 2 : 1; }
+// bwd_d192.ptx: a cluster of two CTAs to a key tile, each with half of its rows.
+uint32_t ctas_of(const Row &row) { return row.head_dim >= 192 ? 2 : 1; }
 
 size_t fragment_bytes(int dim) { return size_t(kBlock) * size_t(dim) * 4; }
 

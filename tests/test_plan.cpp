@@ -117,12 +117,15 @@ TEST_CASE("few query rows: the heads of a group share tiles where that saves a q
   const auto chosen = [](int seqlen_q, int heads_q, int heads_kv, int dim) {
     return name_of(plan_of(forward_shape(FA3PTX_BF16, 3, seqlen_q, 4096, heads_q, heads_kv, dim)));
   };
-  for (int seqlen_q : {1, 4, 16, 64}) {
-    CHECK(chosen(seqlen_q, 32, 8, 64) == "fwd_d64_packed_bf16");
-    CHECK(chosen(seqlen_q, 64, 8, 128) == "fwd_d128_packed_bf16");
-    CHECK(chosen(seqlen_q, 128, 8, 128) == "fwd_d128_packed_bf16");
-  }
-  CHECK(chosen(1, 8, 8, 128).find("packed") == std::string::npos);    // no group
+  for (int seqlen_q : {1, 4, 16, 64})
+    for (int group : {4, 8, 16}) {
+      // All rows of a group in one warpgroup, or tiles of 128 rows.
+      const std::string tile = seqlen_q * group <= 64 ? "m64_" : "";
+      CHECK(chosen(seqlen_q, 8 * group, 8, 64) == "fwd_d64_packed_" + tile + "bf16");
+      CHECK(chosen(seqlen_q, 8 * group, 8, 128) == "fwd_d128_packed_" + tile + "bf16");
+    }
+  CHECK(chosen(64, 8, 8, 128) == "fwd_d128_packed_m64_bf16"); // no group: a small tile all the same
+  CHECK(chosen(65, 8, 8, 128).find("packed") == std::string::npos);
   CHECK(chosen(1, 24, 8, 128).find("packed") == std::string::npos);   // 3 does not divide 64
   CHECK(chosen(1, 128, 1, 128).find("packed") == std::string::npos);  // nor does 128
   CHECK(chosen(128, 32, 8, 128).find("packed") == std::string::npos); // full tiles already
