@@ -57,10 +57,13 @@ for row in $rows; do
   grep -qx "$name" "$BUILD/names" || continue # left out by HEAD_DIMS or DTYPES
   says=$(echo "$row" | cut -d, -f12)
   used=$(sed -n 's/.*Used \([0-9]*\) registers.*/\1/p' "$BUILD/cubin/$name.log")
-  [ "$says" = "$used" ] || wrong="$wrong$name: the row says $says registers, ptxas $used
+  # Where the launch need not be exact (no setmaxnreg), another ptxas may use one step of 8 more.
+  most=$((used + $(grep -q setmaxnreg "$BUILD/ptx/$name.ptx" && echo 0 || echo 8)))
+  [ "$says" -ge "$used" ] && [ "$says" -le $most ] ||
+    wrong="$wrong$name: the row says $says registers, ptxas $used
 "
 done
-report 'registers in src/kernels.def are what ptxas uses' "$wrong"
+report 'registers in src/kernels.def are what ptxas uses, to a step where they may' "$wrong"
 unused=''
 for file in ptx/*.ptx; do
   stem=$(basename "$file" .ptx)
