@@ -163,6 +163,18 @@ Step tensorLoad(Warp &w, const Instr &in, u32 m) {
   return Step::Next;
 }
 
+// Only loads may begin in front of the tensor (CUDA Programming Guide, Tensor Memory Access); a box
+// that is stored or added there is an illegal instruction on an H200.
+bool startsInside(Warp &w, const Instr &in, const Box &b, int lane) {
+  for (int d = 0; d < b.map.rank; ++d) {
+    if (b.start[d] >= 0) continue;
+    fatal(w, in, "out-of-bounds", strf("a stored box begins at coordinate %d of axis %d: only loads "
+                                       "may begin in front of the tensor", b.start[d], d), lane);
+    return false;
+  }
+  return true;
+}
+
 // addr: source, addr2: map, sel: Reduce
 Step tensorStore(Warp &w, const Instr &in, u32 m) {
   u64 src[kLanes], map[kLanes];
@@ -175,6 +187,7 @@ Step tensorStore(Warp &w, const Instr &in, u32 m) {
     Cta *cta;
     u32 off;
     if (!readBox(w, in, map[l], int(l), &b)) return Step::Abort;
+    if (!startsInside(w, in, b, int(l))) return Step::Abort;
     if (!checkShared(w, in, src[l], b, int(l), &cta, &off, false)) return Step::Abort;
     Warp *self = &w;
     hzAsyncRead(&self, 1, in, int(l), *cta, off, b.bytes, w.bulkActor, w.bulkCommitted + 1);
