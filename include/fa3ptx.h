@@ -12,6 +12,8 @@
  * captured into a CUDA graph.  A call that returns anything but FA3PTX_OK has launched nothing and
  * touched no output; fa3ptx_last_error() then holds a sentence that names the argument, its value
  * and the rule.  All functions are thread-safe.  No other header is needed; link with -lfa3ptx.
+ * The driver, libcuda.so.1, is opened by the first call that needs it; environment variable
+ * FA3PTX_LIBCUDA names another file.
  */
 #ifndef FA3PTX_H
 #define FA3PTX_H
@@ -173,15 +175,16 @@ FA3PTX_API fa3ptx_status fa3ptx_forward(const fa3ptx_forward_args *args,
 FA3PTX_API fa3ptx_status fa3ptx_backward(const fa3ptx_backward_args *args,
                                          struct CUstream_st *stream);
 
-/* Bytes of workspace the call needs, linear in seqlen.  Shapes, dtypes, mask and flags are read and
- * checked; pointers and strides are not. */
+/* Bytes of workspace the call needs, linear in seqlen.  Shapes, dtypes, mask, flags and scales are
+ * read and checked; pointers and strides of tensors are not.  The size may depend on the number of
+ * multiprocessors: ask with the call's context current, without one the answer is for 132. */
 FA3PTX_API fa3ptx_status fa3ptx_forward_workspace_size(const fa3ptx_forward_args *args,
                                                        size_t *bytes);
 FA3PTX_API fa3ptx_status fa3ptx_backward_workspace_size(const fa3ptx_backward_args *args,
                                                         size_t *bytes);
 
-/* BF16 or FP16 to E4M3 for the forward call: scale = largest magnitude of the block / 448, and
- * dst = src * (1 / scale), rounded to nearest.
+/* BF16 or FP16 to E4M3 for the forward call: scale = largest magnitude of the block / 448 (that of
+ * a block of zeros: 2^-100 / 448), and dst = src * (1 / scale), rounded to nearest.
  *   src, dst  (batch, seqlen, heads, head_dim); dst.dtype E4M3; head_dim a multiple of 16, to 256
  *   scale     fp32, dense (batch, heads, ceil(seqlen / block)); with block 0: (batch, heads)
  *   block     rows that share a scale: 16, 32, 64 or 128; 0: all rows of a head
@@ -205,8 +208,7 @@ typedef struct fa3ptx_quantize_args {
 FA3PTX_API fa3ptx_status fa3ptx_quantize(const fa3ptx_quantize_args *args,
                                          struct CUstream_st *stream);
 
-/* Which kernel, tile and grid a problem gets.  Same reading of args as the workspace queries.  With
- * no usable device the answer is for a chip of 132 multiprocessors. */
+/* Which kernel, tile and grid a problem gets.  Same reading of args as the workspace queries. */
 FA3PTX_API fa3ptx_status fa3ptx_explain_forward(const fa3ptx_forward_args *args,
                                                 fa3ptx_plan_info *info);
 FA3PTX_API fa3ptx_status fa3ptx_explain_backward(const fa3ptx_backward_args *args,
