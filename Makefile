@@ -193,6 +193,9 @@ ptxas-matrix: $(PTXS)
 	    --target $$dir "$$wheel" || exit 1; \
 	  list="$$list $$(find $$dir -name ptxas -type f)"; done; \
 	BUILD='$(BUILD)' ROWS='$(NAMES)' JOBS=$(CORES) sh tests/ptxas_matrix.sh $$list
+ifneq ($(filter expand sass,$(MAKECMDGOALS)),)
+$(if $(filter $(NAMES),$(K)),,$(error K='$(K)' names no row of src/kernels.def (in this build)))
+endif
 ## expand K=   a kernel after the preprocessor, one instruction a line
 expand: $(BUILD)/ptx/$(K).ptx
 	@sed -e '/^#/d' -e 's/;[ \t]*/;\n/g' $< | sed -e 's/^[ \t]*//' -e '/^$$/d'
