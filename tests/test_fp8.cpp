@@ -30,6 +30,7 @@ struct Fp8Problem {
   Scales scales = Scales::none;
   Input input = Input::normal;
   uint32_t flags = 0;
+  int scale_layout = 0; // other block sizes, axes and strides of the scales (rearrange)
 
   std::string name() const {
     static const char *const scale_names[] = {"", " tensor scale", " head scales", " block scales"};
@@ -90,6 +91,20 @@ struct HostScale {
   }
 };
 
+// Scales of fewer heads and larger blocks, in gaps; returns the floats that they span.
+//   1  blocks far apart, heads next to each other     2  all batch entries share
+//   3  one block larger than any row number, and a scale for all heads
+int rearrange(fa3ptx_scale &s, int layout, int batch, int rows) {
+  if (layout == 3) s.block = 1 << 30, s.heads = 1;
+  else s.block *= 2;
+  const int blocks = layout == 3 ? 1 : (rows + s.block - 1) / s.block;
+  s.stride_head = layout == 1 ? 1 : blocks + 2;
+  s.stride_block = layout == 1 ? s.heads + 3 : 1;
+  s.stride_batch = layout == 2 ? 0 : 5 + (blocks + 2) * (s.heads + 3);
+  return int(1 + (batch - 1) * s.stride_batch + (s.heads - 1) * s.stride_head +
+             (blocks - 1) * s.stride_block);
+}
+
 HostScale make_scale(const Fp8Problem &p, int heads, int scale_heads, int rows, int block,
                      std::mt19937_64 &random) {
   HostScale s;
@@ -102,7 +117,8 @@ HostScale make_scale(const Fp8Problem &p, int heads, int scale_heads, int rows, 
     s.scale.stride_head = blocks;
     s.scale.stride_batch = blocks * scale_heads;
   }
-  const int count = p.scales == Scales::tensor ? 1 : p.batch * scale_heads * blocks;
+  int count = p.scales == Scales::tensor ? 1 : p.batch * scale_heads * blocks;
+  if (p.scale_layout) count = rearrange(s.scale, p.scale_layout, p.batch, rows);
   std::uniform_real_distribution<float> size(0.25f, 2.0f);
   for (int i = 0; i < count; ++i) s.values.push_back(size(random));
   s.buffer = std::make_unique<Buffer>(s.values.size() * 4);
@@ -331,10 +347,43 @@ const bool added = [] {
 
 } // namespace
 
-DEVICE_CASE("E4M3: no keys at all") {
-  Fp8Problem p;
-  p.seqlen_k = 0;
-  CHECK(run(p, -1) == "");
+DEVICE_CASE("E4M3: no keys at all, no queries, no batch") {
+  for (bool causal : {false, true}) {
+    Fp8Problem p;
+    p.causal = causal;
+    p.seqlen_k = 0;
+    CHECK(run(p, -1) == "");
+    p.seqlen_k = 64, p.seqlen_q = 0;
+    CHECK(run(p, -1) == "");
+    p.seqlen_q = 64, p.batch = 0;
+    CHECK(run(p, -1) == "");
+  }
+}
+
+DEVICE_CASE("E4M3: groups of eight heads, lengths at the edges of blocks", Case::any_device, 120) {
+  const std::vector<int> lengths =
+      pick<std::vector<int>>({1, 256, 257, 511, 512, 513, 1025, 2048}, {1, 257});
+  for (int s : lengths)
+    for (bool causal : {false, true}) {
+      Fp8Problem p;
+      p.seqlen_q = p.seqlen_k = s;
+      p.heads_q = pick(64, 8), p.heads_kv = pick(8, 1);
+      p.causal = causal;
+      INFO(p.name());
+      CHECK(run(p, -1, pick(61, 1)) == "");
+    }
+}
+
+DEVICE_CASE("E4M3: scales of any layout: block sizes, heads that share, strides of 0") {
+  for (int dim : {64, 128})
+    for (uint32_t flags : {0u, uint32_t(FA3PTX_FLAG_ACCURATE), uint32_t(FA3PTX_FLAG_REFERENCE)})
+      for (int layout : {1, 2, 3}) {
+        Fp8Problem p;
+        p.batch = 2, p.seqlen_q = 90, p.seqlen_k = 200, p.heads_q = 4, p.heads_kv = 2;
+        p.head_dim = dim, p.scales = Scales::block, p.flags = flags, p.scale_layout = layout;
+        INFO(p.name(), " layout ", layout);
+        CHECK(run(p, -1) == "");
+      }
 }
 
 DEVICE_CASE("E4M3: the library's own choice, and the flag for the reference") {

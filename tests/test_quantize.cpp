@@ -157,6 +157,18 @@ DEVICE_CASE("quantize: blocks and whole heads, bit by bit") {
   for (int dim : {16, 48, 80, 112, 192}) check_plain({FA3PTX_BF16, 1, 37, 3, dim, 32, 0, 1, 16});
 }
 
+DEVICE_CASE("quantize: lengths beside warps and tiles; nothing where there is nothing") {
+  for (int seqlen : {1, 7, 9, 127, 129, 257})
+    for (int block : {0, 16, 128}) check_plain({FA3PTX_FP16, 1, seqlen, 2, 128, block, 0});
+  fa3ptx_quantize_args a = {};
+  a.struct_size = sizeof a;
+  a.heads = 2, a.head_dim = 128, a.src.dtype = FA3PTX_BF16, a.dst.dtype = FA3PTX_E4M3;
+  for (int batch : {0, 1}) {
+    a.batch = batch, a.seqlen = 1 - batch;
+    CHECK(fa3ptx_quantize(&a, device().stream) == FA3PTX_OK);
+  }
+}
+
 DEVICE_CASE("quantize: rotated rows") {
   for (int dim : {64, 128, 256})
     for (int block : {0, 64}) {
