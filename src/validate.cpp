@@ -171,16 +171,19 @@ fa3ptx_status check_tensor(const Operand &o, Depth depth, Error &e) {
 // Two tensors with one address share an element.  (Interleaved views, such as packed QKV, differ.)
 fa3ptx_status check_aliases(const Problem &p, const Operand *list, int count, Error &e) {
   for (int i = 0; i < count; i++) {
-    if (!list[i].is_output || list[i].empty()) continue;
+    if (list[i].empty()) continue;
     const void *data = list[i].t->data;
-    for (int j = 0; j < count; j++)
+    if (data == p.workspace)
+      REJECT("%s.data = %p: must not share memory with workspace", list[i].name, data);
+    if (data == p.lse && (list[i].is_output || !p.backward))
+      REJECT("%s.data = %p: must not share memory with lse", list[i].name, data);
+    for (int j = 0; list[i].is_output && j < count; j++)
       if (j != i && !list[j].empty() && list[j].t->data == data)
         REJECT("%s.data = %p: an output must not share memory with %s", list[i].name, data,
                list[j].name);
-    if (data == p.lse) REJECT("%s.data = %p: must not share memory with lse", list[i].name, data);
-    if (data == p.workspace)
-      REJECT("%s.data = %p: must not share memory with workspace", list[i].name, data);
   }
+  if (p.lse && p.lse == p.workspace)
+    REJECT("lse = %p: must not share memory with workspace", static_cast<void *>(p.lse));
   return FA3PTX_OK;
 }
 
@@ -299,6 +302,8 @@ fa3ptx_status validate(const fa3ptx_quantize_args *args, Error &e) {
     REJECT("dst.data = %p: an output must not share memory with src", a.dst.data);
   if (!a.scale || uintptr_t(a.scale) % 4 != 0)
     REJECT("scale = %p: must be a multiple of 4 bytes and not NULL", static_cast<void *>(a.scale));
+  if (a.scale == a.src.data || a.scale == a.dst.data)
+    REJECT("scale = %p: must not share memory with src or dst", static_cast<void *>(a.scale));
   return FA3PTX_OK;
 }
 

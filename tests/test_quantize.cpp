@@ -217,4 +217,5 @@ TEST_CASE("quantize: wrong arguments are named") {
   refused("dst.stride_head", [](A &a) { a.dst.stride_head = 64; });
   refused("dst.data", [](A &a) { a.dst.data = a.src.data; });
   refused("scale", [](A &a) { a.scale = nullptr; });
+  refused("scale", [](A &a) { a.scale = static_cast<float *>(a.dst.data); });
 }

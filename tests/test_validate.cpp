@@ -157,6 +157,9 @@ TEST_CASE("forward: every rule is checked and named") {
       {"o is q", [](A &a) { a.o.data = a.q.data; }, {"o.data = 0x10000000", "share", "q"}},
       {"o is lse", [](A &a) { a.lse = (float *)a.o.data; }, {"o.data", "share", "lse"}},
       {"o is workspace", [](A &a) { a.workspace = a.o.data; }, {"o.data", "share", "workspace"}},
+      {"k is workspace", [](A &a) { a.workspace = a.k.data; }, {"k.data", "share", "workspace"}},
+      {"lse is v", [](A &a) { a.lse = (float *)a.v.data; }, {"v.data", "share", "lse"}},
+      {"lse is workspace", [](A &a) { a.workspace = a.lse; }, {"lse = ", "share", "workspace"}},
       {"fp8 strides", [](A &a) { make_fp8(a), a.k.stride_seq = 136; },
        {"k.stride_seq = 136", "multiple of 16 elements (16 bytes)"}},
       {"fp8 head_dim 72", [](A &a) { make_fp8(a), a.head_dim = 72; },
@@ -182,6 +185,9 @@ TEST_CASE("backward: every rule is checked and named") {
       {"dk broadcast", [](A &a) { a.dk.stride_head = 0; }, {"dk.stride_head = 0", "overlap"}},
       {"dv is v", [](A &a) { a.dv.data = a.v.data; }, {"dv.data", "share", "v"}},
       {"dk is dv", [](A &a) { a.dk.data = a.dv.data; }, {"share"}},
+      {"dq is lse", [](A &a) { a.lse = (float *)a.dq.data; }, {"dq.data", "share", "lse"}},
+      {"q is workspace", [](A &a) { a.workspace = a.q.data; }, {"q.data", "share", "workspace"}},
+      {"lse is workspace", [](A &a) { a.workspace = (void *)a.lse; }, {"lse = ", "workspace"}},
   });
 }
 
