@@ -44,6 +44,7 @@ void initOptions() {
   o.seed = envNumber("FA3EMU_SEED", 1);
   o.window = int(envNumber("FA3EMU_WINDOW", 0));
   o.jitter = envNumber("FA3EMU_JITTER", 1) != 0;
+  o.behind = int(envNumber("FA3EMU_BEHIND", -1));
   o.uninitGlobal = envNumber("FA3EMU_UNINIT_GLOBAL", 1) != 0;
   o.uninitShared = envNumber("FA3EMU_UNINIT_SHARED", 1) != 0;
   o.uninitRegs = envNumber("FA3EMU_UNINIT_REGS", 1) != 0;

@@ -108,8 +108,11 @@ Step fence(Warp &w, const Instr &in, u32 m) {
   if (in.sel & 9) hzProxyFence(w, m, in.sel & 1, in.sel & 8);
   if (in.sel & 3) {
     for (auto &cta : w.cta->cluster->ctas)
-      for (auto &e : cta->mbars)
-        if (e.second->initWarp == &w) e.second->fenced = true;
+      for (auto &e : cta->mbars) {
+        if (e.second->initWarp != &w) continue;
+        e.second->fenced |= (in.sel & 2) != 0;
+        e.second->proxyFenced |= (in.sel & 1) != 0;
+      }
   }
   if (in.sel & 4) syncFence(w, m, in.sel2);
   return Step::Next;

@@ -163,7 +163,7 @@ Step init(Warp &w, const Instr &in, u32 m) {
     b->pending = count;
     b->tx = 0;
     b->phaseBase = b->phase;
-    b->fenced = false;
+    b->fenced = b->proxyFenced = false;
     b->initWarp = &w;
     b->initEpoch = w.epoch;
     b->initInstr = &in;

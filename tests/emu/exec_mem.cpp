@@ -103,7 +103,7 @@ Cta *resolveShared(Warp &w, const Instr &in, u64 addr, u32 bytes, u32 align, boo
           strf("touches the shared memory of CTA rank %u, which has exited", rank), lane);
     return nullptr;
   }
-  if (t != w.cta) hzRemoteTouch(w, *t);
+  if (t != w.cta) hzRemoteTouch(w, in, *t);
   *off = o - kSharedBase;
   return t;
 }

@@ -142,7 +142,7 @@ Step tensorLoad(Warp &w, const Instr &in, u32 m) {
     if (!deliveries(w, in, dst[l], mbar[l], mask, in.a.present(), b.bytes, int(l), &to, &off))
       return Step::Abort;
     for (const Delivery &d : to) {
-      if (d.cta != w.cta) hzRemoteTouch(w, *d.cta);
+      if (d.cta != w.cta) hzRemoteTouch(w, in, *d.cta);
       hzAsyncWrite(w, in, int(l), *d.cta, off, b.bytes, d.mbar->actor, u32(d.phase) + 1);
     }
     auto op = std::make_shared<AsyncOp>();

@@ -330,12 +330,12 @@ void hzMbarInval(Warp &w, const Instr &in, Mbar &m, int lane) {
 void hzMbarUse(Warp &w, const Instr &in, Mbar &m, bool async, int lane) {
   if (!options().races) return;
   bool remote = m.cta != w.cta;
-  if ((async || remote) && !m.fenced) {
+  if ((remote && !m.fenced) || (async && !m.fenced && !m.proxyFenced)) {
     m.fenced = true;  // say it once
     finding(w, in, "mbarrier-init",
-            strf("%s uses an mbarrier that was initialised at %s without fence.mbarrier_init (or a "
-                 "proxy fence) after it", remote ? "a peer CTA" : "the async proxy",
-                 w.prog->where(*m.initInstr).c_str()));
+            strf("%s uses an mbarrier that was initialised at %s without fence.mbarrier_init%s "
+                 "after it", remote ? "a peer CTA" : "the async proxy",
+                 w.prog->where(*m.initInstr).c_str(), remote ? "" : " (or a proxy fence)"));
   }
   if (m.initWarp == &w) return;
   Known k = hzClock(w, lane).get(m.initWarp->actor);
@@ -402,8 +402,9 @@ void hzProxyFence(Warp &w, u32 lanes, bool shared, bool global) {
   ++w.epoch;
 }
 
-void hzRemoteTouch(Warp &w, Cta &target) {
-  target.remoteTouch.at(w.actor).executed = w.epoch;
+void hzRemoteTouch(Warp &w, const Instr &in, Cta &target) {
+  Known &k = target.remoteTouch.at(w.actor);
+  (in.stmt->parts[0] == "cp" ? k.executed : k.all) = w.epoch;
 }
 
 // ---- exit -------------------------------------------------------------------------------------
@@ -423,10 +424,12 @@ void hzWarpExit(Warp &w, const Instr &in) {
     finding(w, in, "exit-in-flight", "exits with wgmmas that were never committed");
 }
 
-static bool anyKnows(const Cta &cta, int actor, u32 epoch, bool executed) {
+// Does anybody in the CTA know that the actor has executed this epoch, or (landed) that what it did
+// there has arrived?
+static bool anyKnows(const Cta &cta, int actor, u32 epoch, bool landed) {
   for (const Warp &w : cta.warps) {
     Known k = everythingKnown(w).get(actor);
-    if ((executed ? k.executed : k.all) >= epoch) return true;
+    if ((landed ? std::max(k.all, k.some) : k.executed) >= epoch) return true;
   }
   return false;
 }
@@ -436,16 +439,18 @@ void hzCtaExit(Warp &w, const Instr &in) {
   if (w.grid->aborted || !options().races) return;
   for (auto &e : cta.mbars) {
     Mbar &m = *e.second;
-    if (m.lastTxPhase && !anyKnows(cta, m.actor, u32(m.lastTxPhase), false))
+    if (m.lastTxPhase && !anyKnows(cta, m.actor, u32(m.lastTxPhase), true))
       finding(w, in, "exit-in-flight",
               "the CTA exits while bulk copies to its shared memory may be in flight: nobody has "
               "waited for the " + describeMbar(m));
     else if (m.valid && m.tx != 0 && m.inFlight == 0)
       finding(w, in, "tx-count", "bytes are left over at exit: " + describeMbar(m));
   }
+  // A relaxed cluster barrier says that the peer got there, not that its stores and arrivals have
+  // arrived; whether its copies have, the barriers above know.
   for (size_t a = 0; a < cta.remoteTouch.size(); ++a) {
-    u32 epoch = cta.remoteTouch.get(int(a)).executed;
-    if (epoch && !anyKnows(cta, int(a), epoch, true))
+    Known last = cta.remoteTouch.get(int(a));
+    if (!anyKnows(cta, int(a), last.executed, false) || !anyKnows(cta, int(a), last.all, true))
       finding(w, in, "cluster-exit",
               strf("the CTA exits while %s may still access its shared memory: nothing orders the "
                    "last access before the exit", describeActor(*cta.cluster, int(a)).c_str()));

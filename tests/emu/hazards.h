@@ -49,7 +49,7 @@ void hzReleaseRelaxed(Warp &w, VClock *into);                // execution order 
 void hzAcquire(Warp &w, u32 lanes, const VClock &from);      // wait
 void hzWarpSync(Warp &w, u32 lanes);                         // bar.warp.sync
 void hzProxyFence(Warp &w, u32 lanes, bool shared, bool global);  // fence.proxy.async
-void hzRemoteTouch(Warp &w, Cta &target);                    // for the check at CTA exit
+void hzRemoteTouch(Warp &w, const Instr &in, Cta &target);   // for the check at CTA exit
 void hzCtaExit(Warp &lastWarp, const Instr &in);
 void hzWarpExit(Warp &w, const Instr &in);
 

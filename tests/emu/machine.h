@@ -199,7 +199,8 @@ struct Mbar {
   u64 phase = 0;                 // completed phases, over the whole life of the address
   u64 phaseBase = 0;             // phase number at init (parity is counted from here)
   int actor = -1;
-  bool fenced = false;           // fence.mbarrier_init (or proxy fence) after init
+  bool fenced = false;           // fence.mbarrier_init after init: for peers and for TMA
+  bool proxyFenced = false;      // fence.proxy.async after init: for the CTA's own TMA
   Warp *initWarp = nullptr;
   u32 initEpoch = 0;
   const Instr *initInstr = nullptr;

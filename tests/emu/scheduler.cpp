@@ -196,9 +196,12 @@ bool allConvergeBlocked(const Warp &w) {
 class GridRunner {
  public:
   explicit GridRunner(Grid &g) : g_(g) {
-    if (!options().jitter || !rng().chance(1, 3)) return;
-    starvedUnit_ = rng().chance(1, 2) && g.warpsPerCta >= 8 ? 4 : 1;
-    starved_ = rng().below(std::max(1u, g.warpsPerCta / starvedUnit_));
+    bool wanted = options().behind < 0 ? rng().chance(1, 3) : options().behind != 0;
+    if (!options().jitter || !wanted) return;
+    starves_ = Starves(rng().below(g.warpsPerCta >= 8 ? 3 : 2));
+    starved_ = rng().below(starves_ == Starves::Cluster ? 2
+                           : starves_ == Starves::Warp  ? g.warpsPerCta
+                                                        : g.warpsPerCta / 4);
   }
 
   bool mayStart() const { return !g_.after || g_.after->allTriggered() || g_.after->finished; }
@@ -217,7 +220,7 @@ class GridRunner {
         std::swap(order_[i - 1], order_[rng().below(u32(i))]);
     bool leaveOut = options().jitter && order_.size() > 1 && rng().chance(1, 2);
     Warp *lazy = leaveOut ? order_.back() : nullptr;
-    if (starvedUnit_)
+    if (starves_ != Starves::Nobody)
       std::stable_partition(order_.begin(), order_.end(), [&](Warp *w) { return !starved(*w); });
     for (Warp *w : order_)
       any |= turn(*w, any && (w == lazy || (starved(*w) && !rng().chance(1, 32))));
@@ -289,7 +292,12 @@ class GridRunner {
 
  private:
   bool starved(const Warp &w) const {
-    return starvedUnit_ && w.id / starvedUnit_ == starved_;
+    switch (starves_) {
+      case Starves::Warp: return w.id == starved_;
+      case Starves::Cluster: return w.cta->cluster->index % 2 == starved_;
+      case Starves::Warpgroup: return w.id / 4 == starved_;
+      default: return false;
+    }
   }
   void startCluster() { g_.running.push_back(makeCluster(g_, g_.nextCluster++)); }
 
@@ -355,9 +363,10 @@ class GridRunner {
 
   Grid &g_;
   std::vector<Warp *> order_;
-  // In some launches a warp or a warpgroup of each CTA moves when all others wait, and rarely else:
-  // it falls behind as far as the kernel's waits allow.
-  u32 starvedUnit_ = 0, starved_ = 0;
+  // In some launches a warp or a warpgroup of each CTA, or every other cluster, moves when all others
+  // wait, and rarely else: it falls behind as far as the kernel's waits allow.
+  enum class Starves { Warp, Cluster, Warpgroup, Nobody } starves_ = Starves::Nobody;
+  u32 starved_ = 0;
   u64 lastProgress_ = ~0ull, spinProgress_ = ~0ull, spinStart_ = 0;
   u32 rounds_ = 0, spinRounds_ = 0;
 };

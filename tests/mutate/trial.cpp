@@ -182,6 +182,7 @@ std::vector<Trial> trials_of(RowIndex row) {
 
 std::string run_trial(const Trial &t, const Schedule &s) {
   setenv("FA3EMU_SMS", s.multiprocessors, 1);
+  setenv("FA3EMU_BEHIND", s.behind, 1);
   const Emulator emulated = emulator();
   if (!emulated.report) return "error: this is not the emulated driver";
   device();

@@ -8,12 +8,15 @@
 
 struct Schedule {
   const char *multiprocessors; // 1: a CTA does several tiles
+  const char *behind;          // 1: a warp, a warpgroup or every other cluster falls behind
   unsigned seed;
 };
 // Sums in a fixed order, and mutants that live on, get all: some meetings of warps are rare.
-constexpr Schedule schedules[] = {{"1", 1},  {"4", 2},  {"1", 3},  {"4", 4},  {"1", 5},  {"4", 6},
-                                  {"4", 7},  {"4", 8},  {"4", 9},  {"4", 10}, {"4", 11}, {"4", 12},
-                                  {"4", 13}, {"4", 14}, {"4", 15}, {"4", 16}, {"4", 17}, {"4", 18}};
+constexpr Schedule schedules[] = {
+    {"1", "0", 1},  {"4", "1", 2},  {"1", "1", 3},  {"4", "0", 4},  {"1", "1", 5},  {"4", "1", 6},
+    {"1", "1", 7},  {"4", "1", 8},  {"1", "1", 9},  {"4", "1", 10}, {"1", "1", 11}, {"4", "1", 12},
+    {"1", "1", 13}, {"4", "1", 14}, {"1", "1", 15}, {"4", "1", 16}, {"1", "1", 17}, {"4", "1", 18},
+    {"1", "1", 19}, {"4", "1", 20}, {"1", "1", 21}, {"4", "1", 22}, {"1", "1", 23}, {"4", "1", 24}};
 constexpr size_t usual_schedules = 6;
 constexpr size_t schedule_count = sizeof schedules / sizeof *schedules;
 
