@@ -1,5 +1,7 @@
 // abi_fwd.h - parameter block of the warp-specialised forward kernels: numbers only.
 // Read by the PTX (cpp) and by src/plan_fwd.cpp, which proves them against the C++ struct.
+// Packed rows (pack.inc): a key/value head counts as one head of seqlen_q * group rows, so that
+// HEADS_Q is heads_kv, GROUP 1, and M_BLOCKS goes by those rows; SEQLEN_Q stays what it is.
 #ifndef FA3PTX_ABI_FWD_H
 #define FA3PTX_ABI_FWD_H
 #define FWD_TMAP_Q 0
