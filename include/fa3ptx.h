@@ -214,7 +214,8 @@ FA3PTX_API fa3ptx_status fa3ptx_explain_forward(const fa3ptx_forward_args *args,
 FA3PTX_API fa3ptx_status fa3ptx_explain_backward(const fa3ptx_backward_args *args,
                                                  fa3ptx_plan_info *info);
 
-/* Load every kernel into the current context now, so that no later call pays for it. */
+/* Load every kernel into the current context now, so that no later call pays for it, and that a
+ * call captured into a graph only enqueues. */
 FA3PTX_API fa3ptx_status fa3ptx_preload(void);
 
 FA3PTX_API const char *fa3ptx_status_string(fa3ptx_status status);

@@ -71,3 +71,16 @@ void cuda_check(CUresult result, const char *call) {
   if (result != CUDA_SUCCESS)
     throw std::runtime_error(std::string(call) + ": " + error_name(device().cuda, result));
 }
+
+void run_as_graph(const std::function<void()> &enqueue, int launches) {
+  CUgraph graph = nullptr;
+  CUgraphExec exec = nullptr;
+  CUDA(cuStreamBeginCapture(device().stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+  enqueue();
+  CUDA(cuStreamEndCapture(device().stream, &graph));
+  CUDA(cuGraphInstantiate(&exec, graph, 0));
+  for (int i = 0; i < launches; ++i) CUDA(cuGraphLaunch(exec, device().stream));
+  CUDA(cuStreamSynchronize(device().stream));
+  CUDA(cuGraphExecDestroy(exec));
+  CUDA(cuGraphDestroy(graph));
+}

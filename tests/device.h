@@ -3,6 +3,7 @@
 #pragma once
 #include <cuda.h>
 
+#include <functional>
 #include <stdexcept>
 #include <string>
 
@@ -16,6 +17,7 @@
   CALL(cuMemcpyHtoDAsync) CALL(cuMemcpyDtoHAsync) CALL(cuMemcpyDtoDAsync)                      \
   CALL(cuStreamCreate) CALL(cuStreamSynchronize) CALL(cuStreamQuery) CALL(cuStreamBeginCapture) \
   CALL(cuStreamEndCapture) CALL(cuGraphInstantiate) CALL(cuGraphLaunch)                        \
+  CALL(cuGraphDestroy) CALL(cuGraphExecDestroy)                                                \
   CALL(cuEventCreate) CALL(cuEventDestroy) CALL(cuEventRecord) CALL(cuEventSynchronize)        \
   CALL(cuEventElapsedTime)
 
@@ -44,3 +46,7 @@ Device &device();
 // Throws std::runtime_error with the call and the error's name.
 void cuda_check(CUresult result, const char *call);
 #define CUDA(call) cuda_check(device().cuda.call, #call)
+
+// Captures what `enqueue` puts on device().stream and launches it as a graph, so often; then waits.
+// The capture is of the strictest mode: in it a call may do nothing but enqueue.
+void run_as_graph(const std::function<void()> &enqueue, int launches = 1);

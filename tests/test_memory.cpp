@@ -109,6 +109,36 @@ void refused(Call &call, const std::string &what, Change change) {
   CHECK(call.run() == FA3PTX_OK);
 }
 
+// The GPU, to be changed in one point.
+struct Through : Machine {
+  uint64_t allocate(size_t n) override { return gpu().allocate(n); }
+  void release(uint64_t a) override { gpu().release(a); }
+  void upload(uint64_t to, const void *from, size_t n) override { gpu().upload(to, from, n); }
+  void download(void *to, uint64_t from, size_t n) override { gpu().download(to, from, n); }
+  fa3ptx_status workspace_size(const fa3ptx_forward_args &a, size_t &n) override {
+    return gpu().workspace_size(a, n);
+  }
+  fa3ptx_status workspace_size(const fa3ptx_backward_args &a, size_t &n) override {
+    return gpu().workspace_size(a, n);
+  }
+  fa3ptx_status forward(const fa3ptx_forward_args &a) override { return gpu().forward(a); }
+  fa3ptx_status backward(const fa3ptx_backward_args &a) override { return gpu().backward(a); }
+};
+
+// Calls are captured, and the graph is launched twice.
+struct AsGraph : Through {
+  fa3ptx_status forward(const fa3ptx_forward_args &a) override {
+    fa3ptx_status status = FA3PTX_OK;
+    run_as_graph([&] { status = fa3ptx_forward(&a, device().stream); }, 2);
+    return status;
+  }
+  fa3ptx_status backward(const fa3ptx_backward_args &a) override {
+    fa3ptx_status status = FA3PTX_OK;
+    run_as_graph([&] { status = fa3ptx_backward(&a, device().stream); }, 2);
+    return status;
+  }
+};
+
 // Leaves NaN bits in the shared memory of every multiprocessor.
 void stain_shared_memory() {
   static const char text[] = R"(
@@ -289,21 +319,13 @@ DEVICE_CASE("a backward workspace one byte too small is refused") {
   size_t bytes = 0;
   REQUIRE(fa3ptx_backward_workspace_size(&args, &bytes) == FA3PTX_OK);
   if (bytes == 0) throw Skip("the backward kernel in use needs no workspace");
-  struct Small : Machine { // hands out one byte less than is asked for
-    uint64_t allocate(size_t n) override { return gpu().allocate(n); }
-    void release(uint64_t a) override { gpu().release(a); }
-    void upload(uint64_t to, const void *from, size_t n) override { gpu().upload(to, from, n); }
-    void download(void *to, uint64_t from, size_t n) override { gpu().download(to, from, n); }
-    fa3ptx_status workspace_size(const fa3ptx_forward_args &a, size_t &n) override {
-      return gpu().workspace_size(a, n);
-    }
+  struct Small : Through { // hands out one byte less than is asked for
+    using Through::workspace_size;
     fa3ptx_status workspace_size(const fa3ptx_backward_args &a, size_t &n) override {
       const fa3ptx_status status = gpu().workspace_size(a, n);
       --n;
       return status;
     }
-    fa3ptx_status forward(const fa3ptx_forward_args &a) override { return gpu().forward(a); }
-    fa3ptx_status backward(const fa3ptx_backward_args &a) override { return gpu().backward(a); }
   } small;
   const Values values = make_values(p);
   const Outputs out = forward(p, values);
@@ -368,6 +390,20 @@ DEVICE_CASE("a captured call replays with whatever the buffers hold then") {
       CHECK(call.output() == eager);
     }
   }
+}
+
+DEVICE_CASE("captured in the strictest mode, forward and backward are right, every launch again") {
+  REQUIRE(fa3ptx_preload() == FA3PTX_OK); // loading a kernel is more than enqueuing
+  AsGraph machine;
+  const uint32_t kinds[] = {0, FA3PTX_FLAG_DETERMINISTIC, FA3PTX_FLAG_REFERENCE};
+  for (int head_dim : {64, 128, 192, 256})
+    for (uint32_t flags : kinds)
+      for (int seqlen_k : {140, 0}) {
+        Problem p = shape(1, 65, 4, 2, head_dim, true);
+        p.seqlen_k = seqlen_k, p.flags = flags;
+        INFO(p.name());
+        CHECK(join(verify(machine, p, with_backward({}))) == "");
+      }
 }
 
 DEVICE_CASE("work goes to the caller's stream, after what is in it", Case::real_gpu) {

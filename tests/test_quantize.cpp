@@ -17,6 +17,7 @@ struct Shape {
   uint32_t flags;
   uint64_t seed = 5;
   int pad = 0; // foreign columns between heads
+  bool graph = false;
 };
 
 struct Result {
@@ -52,7 +53,10 @@ Result quantize(const Shape &s) {
   a.scale = reinterpret_cast<float *>(scale.address);
   a.batch = s.batch, a.seqlen = s.seqlen, a.heads = s.heads, a.head_dim = s.head_dim;
   a.block = s.block, a.flags = s.flags, a.seed = s.seed;
-  if (fa3ptx_quantize(&a, device().stream) != FA3PTX_OK) {
+  fa3ptx_status status = FA3PTX_OK;
+  const auto call = [&] { status = fa3ptx_quantize(&a, device().stream); };
+  s.graph ? run_as_graph(call, 2) : call();
+  if (status != FA3PTX_OK) {
     r.complaint = fa3ptx_last_error();
     return r;
   }
@@ -167,6 +171,11 @@ DEVICE_CASE("quantize: lengths beside warps and tiles; nothing where there is no
     a.batch = batch, a.seqlen = 1 - batch;
     CHECK(fa3ptx_quantize(&a, device().stream) == FA3PTX_OK);
   }
+}
+
+DEVICE_CASE("quantize: captured") {
+  REQUIRE(fa3ptx_preload() == FA3PTX_OK);
+  for (int block : {0, 64}) check_plain({FA3PTX_BF16, 2, 150, 2, 128, block, 0, 1, 0, true});
 }
 
 DEVICE_CASE("quantize: rotated rows") {
