@@ -44,7 +44,7 @@ std::string judged(const Trial &t, const Run &run, const Watched &machine) {
   return wrong.empty() ? hash_of(run.outputs, machine.workspace) : "wrong: " + wrong[0];
 }
 
-// E4M3 operands of the mixed codes below 2 (of either sign), contiguous; O in bf16.  Their numbers
+// Operands of mixed numbers below 2 (of either sign; none if `salt` is 0), contiguous.  E4M3 numbers
 // are test_fp8's business: here the bits of the sound kernel are the reference.
 struct Operand {
   Buffer memory;
@@ -52,8 +52,9 @@ struct Operand {
   Operand(const ::Problem &p, int heads, int seqlen, int dim, fa3ptx_dtype dtype, uint32_t salt)
       : memory(size_t(p.batch) * heads * seqlen * dim * (dtype == FA3PTX_E4M3 ? 1 : 2)) {
     std::vector<unsigned char> bytes(memory.bytes, 0xff);
-    for (size_t i = 0; i < bytes.size() && dtype == FA3PTX_E4M3; ++i)
-      bytes[i] = (uint32_t(i + salt) * 2654435761u >> 13) & 0xbf;
+    for (size_t i = 0; i < bytes.size() && salt; ++i)
+      bytes[i] = (uint32_t(i + salt) * 2654435761u >> 13) &
+                 (dtype == FA3PTX_E4M3 || i % 2 ? 0xbf : 0xff);
     memory.write(bytes.data(), bytes.size());
     tensor.data = reinterpret_cast<void *>(memory.address);
     tensor.stride_head = dim;
@@ -87,6 +88,35 @@ std::string run_bytes(RowMachine &machine, const ::Problem &p) {
   const std::vector<uint32_t> sums = lse.words(0, lse.bytes / 4);
   out.lse.resize(sums.size());
   std::memcpy(out.lse.data(), sums.data(), sums.size() * 4);
+  return hash_of(out, {});
+}
+
+// A scale per block of 64 rows, and one per head, which takes two launches.
+std::string run_quantize(const ::Problem &p) {
+  Outputs out;
+  for (const int block : {64, 0}) {
+    Operand src(p, p.heads_q, p.seqlen_q, p.head_dim, p.dtype, 1);
+    Operand dst(p, p.heads_q, p.seqlen_q, p.head_dim, FA3PTX_E4M3, 0);
+    const int blocks = block ? (p.seqlen_q + block - 1) / block : 1;
+    Buffer scale(size_t(p.batch) * p.heads_q * blocks * 4);
+    fa3ptx_quantize_args args = {};
+    args.struct_size = sizeof args;
+    args.src = src.tensor, args.dst = dst.tensor;
+    args.scale = reinterpret_cast<float *>(scale.address);
+    args.batch = p.batch, args.seqlen = p.seqlen_q, args.heads = p.heads_q;
+    args.head_dim = p.head_dim, args.block = block;
+    if (fa3ptx_quantize(&args, device().stream) != FA3PTX_OK)
+      return std::string("error: ") + fa3ptx_last_error();
+    for (const uint32_t word : dst.memory.words(0, dst.memory.bytes / 4)) {
+      out.o.bits.push_back(uint16_t(word));
+      out.o.bits.push_back(uint16_t(word >> 16));
+    }
+    for (const uint32_t bits : scale.words(0, scale.bytes / 4)) {
+      float number;
+      std::memcpy(&number, &bits, 4);
+      out.lse.push_back(number);
+    }
+  }
   return hash_of(out, {});
 }
 
@@ -173,6 +203,13 @@ std::vector<::Problem> problems_of(const Row &row) {
 
 std::vector<Trial> trials_of(RowIndex row) {
   std::vector<Trial> trials;
+  if (kRows[row].role == Role::QUANT) {
+    ::Problem p;
+    p.dtype = fa3ptx_dtype(kRows[row].dtype), p.head_dim = kRows[row].head_dim;
+    p.batch = 1, p.heads_q = 2, p.seqlen_q = 2 * kRows[row].tile_m - 5;
+    trials.push_back({row, p, false, {}, {}, {}, true, {}});
+    return trials;
+  }
   for (int head = 0; head < kRowCount && trials.empty(); ++head)
     if (heads_plans(kRows[head]) && kRows[head].dtype == kRows[row].dtype)
       for (const ::Problem &p : problems_of(kRows[head]))
@@ -190,7 +227,8 @@ std::string run_trial(const Trial &t, const Schedule &s) {
   std::string answer;
   try {
     Watched machine(t.head);
-    if (t.problem.dtype == FA3PTX_E4M3) answer = run_bytes(machine, t.problem);
+    if (kRows[t.head].role == Role::QUANT) answer = run_quantize(t.problem);
+    else if (t.problem.dtype == FA3PTX_E4M3) answer = run_bytes(machine, t.problem);
     else if (t.backward)
       answer = judged(t, run_backward(machine, t.problem, t.values, t.forward), machine);
     else answer = judged(t, run_forward(machine, t.problem, t.values), machine);
