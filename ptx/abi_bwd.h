@@ -26,7 +26,7 @@
 #define BWD_DQ_ACC 776          // u64  fragment[slot][m_blocks]: sum of dS K
 #define BWD_DK_ACC 784          // u64  fragment[part][batch][heads_kv][n64_blocks], if parts > 1
 #define BWD_DV_ACC 792          // u64  the same for dV
-#define BWD_TURN 800        // u64  u32[slot][m_blocks][2]: key tiles added so far, or 0 (any order)
+#define BWD_TURN 800        // u64  u32[slot][m_blocks][2]: warps that have added, or 0 (any order)
 #define BWD_SCALE 808           // f32  softmax_scale
 #define BWD_SCALE_LOG2 812      // f32  softmax_scale * log2(e)
 #define BWD_SEQLEN_Q 816        // s32
@@ -39,6 +39,7 @@
 #define BWD_N_BLOCKS 844        // u32  ceil(seqlen_k / TILE_N)
 #define BWD_SECTION 848         // u32  streams worked on together, or 0: bwd_tile.inc
 #define BWD_STREAMS 852         // u32  batch * heads_kv * parts
+#define BWD_GROUP 856           // u32  deterministic, causal: key tiles of a group
 #define BWD_PARAMS 896
 
 // ---- bwd_pre.ptx --------------------------------------------------------------------------------

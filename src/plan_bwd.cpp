@@ -15,7 +15,7 @@ struct MainParams {
   float scale, scale_log2;
   int32_t seqlen_q, seqlen_k;
   uint32_t heads_q, heads_kv, parts, part_heads, m_blocks, n_blocks, section, streams;
-  uint32_t unused[10];
+  uint32_t group, unused[9];
 };
 
 struct Rows { // a tensor of rows: data, then byte strides
@@ -51,7 +51,8 @@ static_assert(AT(MainParams, seqlen_q, BWD_SEQLEN_Q) && AT(MainParams, seqlen_k,
               AT(MainParams, heads_q, BWD_HEADS_Q) && AT(MainParams, heads_kv, BWD_HEADS_KV));
 static_assert(AT(MainParams, parts, BWD_PARTS) && AT(MainParams, part_heads, BWD_PART_HEADS) &&
               AT(MainParams, m_blocks, BWD_M_BLOCKS) && AT(MainParams, n_blocks, BWD_N_BLOCKS) &&
-              AT(MainParams, section, BWD_SECTION) && AT(MainParams, streams, BWD_STREAMS));
+              AT(MainParams, section, BWD_SECTION) && AT(MainParams, streams, BWD_STREAMS) &&
+              AT(MainParams, group, BWD_GROUP));
 static_assert(sizeof(MainParams) == BWD_PARAMS);
 
 static_assert(AT(Rows, batch, BWD_PRE_O_BATCH) && AT(Rows, seq, BWD_PRE_O_SEQ) &&
@@ -153,16 +154,12 @@ uint32_t choose_parts(const Problem &p, const DeviceProps &device, const Row &ro
   return best;
 }
 
-// How many streams a section has: as many as L2 holds; but where the longest tiles of the last
-// section begin, all multiprocessors together must still have as much to do as one such tile.
-uint32_t choose_section(const Problem &p, const DeviceProps &device, const Row &row,
-                        const MainParams &main) {
+// How many streams a section has: `fit`; but where the longest tiles of the last section begin, all
+// multiprocessors together must still have as much to do as one such tile.
+uint32_t choose_section(const Problem &p, int64_t sms, const Row &row, int64_t streams,
+                        int64_t fit) {
   const Steps steps = count_steps(p, row.tile_n);
-  const int64_t streams = main.streams, sms = ceil_div(device.sm_count, ctas_of(row));
-  const int64_t stream_bytes = int64_t(main.part_heads) * p.seqlen_q *
-                               (2 * (p.head_dim + p.head_dim_v) + 4 * row.head_dim);
   const int64_t need = steps.all > 0 ? sms * steps.longest / steps.all : 1;
-  const int64_t fit = kSectionBytes / stream_bytes;
   int64_t section = ceil_div(streams, kMaxGridYZ);
   if (section < need) section = need;
   if (section < fit) section = fit;
@@ -173,19 +170,47 @@ uint32_t choose_section(const Problem &p, const DeviceProps &device, const Row &
   return uint32_t(streams);
 }
 
-// The order of CTAs (ptx/bwd_tile.inc) and the grid for it.
-uint32_t choose_grid(const Problem &p, const DeviceProps &device, const Row &row,
-                     const MainParams &main, uint64_t grid[3]) {
-  const uint32_t streams = main.streams;
-  if (!p.causal || main.n_blocks > kMaxGridYZ) {
+// Key tiles of a group, deterministic and causal.  More groups leave shorter tiles for the end.  But
+// a group's tiles of a stream wait for all those of the groups before, so a round of tiles of other
+// sections goes between.
+constexpr int64_t kMaxGroups = 8;
+uint32_t choose_group(int64_t sms, const MainParams &main) {
+  const int64_t others = int64_t(main.streams - main.section) * main.n_blocks;
+  int64_t groups = others / sms;
+  if (groups > kMaxGroups) groups = kMaxGroups;
+  const int64_t least = ceil_div(main.n_blocks, kMaxGridYZ);
+  return ceil_div(main.n_blocks, groups < least ? least : groups);
+}
+
+// The order of CTAs (ptx/bwd_tile.inc) and the grid for it: of main, section and group.
+void choose_grid(const Problem &p, const DeviceProps &device, const Row &row, MainParams &main,
+                 uint64_t grid[3]) {
+  constexpr int64_t kTogether = 12; // tiles of a stream, each a step or two behind the one before
+  const int64_t streams = main.streams, sms = ceil_div(device.sm_count, ctas_of(row));
+  const bool turns = main.turn != nullptr;
+  main.section = 0, main.group = main.n_blocks;
+  const bool by_group = turns && p.causal; // any number of tiles fits
+  if (!by_group && (!(turns || p.causal) || main.n_blocks > kMaxGridYZ)) {
     grid[0] = main.n_blocks;
     grid[1] = streams < kMaxGridYZ ? streams : kMaxGridYZ;
     grid[2] = ceil_div(streams, int64_t(grid[1]));
-    return 0;
+    return;
   }
-  const uint32_t section = choose_section(p, device, row, main);
-  grid[0] = section, grid[1] = main.n_blocks, grid[2] = ceil_div(streams, section);
-  return section;
+  const int64_t stream_bytes = int64_t(main.part_heads) * p.seqlen_q *
+                               (2 * (p.head_dim + p.head_dim_v) + 4 * row.head_dim);
+  int64_t fit = kSectionBytes / stream_bytes;
+  if (turns && !p.causal && fit < sms / kTogether) fit = sms / kTogether;
+  uint64_t groups = 1;
+  if (!by_group) {
+    main.section = choose_section(p, sms, row, streams, fit);
+  } else {
+    if (fit > streams / kMaxGroups) fit = streams / kMaxGroups;
+    main.section = fit > 1 ? uint32_t(fit) : 1;
+    main.group = choose_group(sms, main);
+    groups = ceil_div(main.n_blocks, main.group);
+    if (groups * ceil_div(streams, main.section) > kMaxGridYZ) main.section = uint32_t(streams);
+  }
+  grid[0] = main.section, grid[1] = main.group, grid[2] = groups * ceil_div(streams, main.section);
 }
 
 // Offsets in the workspace.  Linear in seqlen: per query block of 64 rows and query head
@@ -252,7 +277,7 @@ void plan_backward(const Problem &p, const DeviceProps &device, RowIndex row_ind
   main.m_blocks = m_blocks, main.n_blocks = n_blocks;
   main.streams = uint32_t(kv_heads * parts);
   uint64_t grid[3];
-  main.section = choose_grid(p, device, row, main, grid);
+  choose_grid(p, device, row, main, grid);
 
   PreParams pre = {};
   pre.o = rows_of(p.o), pre.dout = rows_of(p.dout);
