@@ -174,7 +174,7 @@ class Finder {
     if (!starts(s.opcode, "ld.acquire")) return;
     for (size_t next = at_ + 1; next < code_.statements.size() && next < at_ + 8; ++next) {
       const Statement &branch = code_.statements[next];
-      if (!starts(branch.opcode, "bra") || branch.guard.empty()) continue;
+      if (!starts(branch.opcode, "bra")) continue;
       for (const Label &label : code_.labels)
         if (label.name == branch.operands[0] && label.before <= at_ && label.before + 8 > at_) {
           add(branch, "", "spin loop left at once");

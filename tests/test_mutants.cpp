@@ -23,6 +23,12 @@ again:
   ld.acquire.gpu.global.b32 x, [b];
   setp.eq.u32 p, x, 0;
   @p bra again;
+wait:
+  setp.ge.u32 p, x, 3;
+  @p bra came;
+  ld.acquire.gpu.global.b32 x, [b];
+  bra.uni wait;
+came:
   st.shared.v2.b32 [c], {x, x};
   ret;
 }
@@ -44,6 +50,8 @@ TEST_CASE("mutants are found at their source lines") {
        "expects no bytes"},
       {"a.ptx", 12, 1, "ld.acquire.gpu.global.b32 x, [b];", "relaxed"},
       {"a.ptx", 14, 1, "@p bra again;", "spin loop left at once"},
+      {"a.ptx", 18, 1, "ld.acquire.gpu.global.b32 x, [b];", "relaxed"},
+      {"a.ptx", 19, 1, "bra.uni wait;", "spin loop left at once"},
   };
   REQUIRE(found.size() == sizeof expected / sizeof *expected);
   for (size_t i = 0; i < found.size(); ++i) {
