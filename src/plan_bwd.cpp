@@ -171,8 +171,8 @@ uint32_t choose_section(const Problem &p, int64_t sms, const Row &row, int64_t s
 }
 
 // Key tiles of a group, deterministic and causal.  More groups leave shorter tiles for the end.
-// But a group's tiles of a stream wait for all those of the groups before, so a round of tiles of other
-// sections goes between.
+// But a group's tiles of a stream wait for all those of the groups before, so a round of tiles of
+// other sections goes between.
 constexpr int64_t kMaxGroups = 8;
 uint32_t choose_group(int64_t sms, const MainParams &main) {
   const int64_t others = int64_t(main.streams - main.section) * main.n_blocks;
