@@ -189,8 +189,8 @@ void compare(const Row &row, const Words &expected, const Words &got) {
   CHECK(wrong == 0);
 }
 
-// What the device refuses to execute is an answer too, " refused" in the file.  (Nothing can be done
-// on the device after it, but each probe is in a process of its own.)
+// What the device refuses to execute is an answer too, " refused" in the file.  (Nothing can be
+// done on the device after it, but each probe is in a process of its own.)
 std::string answer_of(const Row &row, Words &words) {
   try {
     words = ask(row);

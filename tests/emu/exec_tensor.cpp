@@ -168,8 +168,9 @@ Step tensorLoad(Warp &w, const Instr &in, u32 m) {
 bool startsInside(Warp &w, const Instr &in, const Box &b, int lane) {
   for (int d = 0; d < b.map.rank; ++d) {
     if (b.start[d] >= 0) continue;
-    fatal(w, in, "out-of-bounds", strf("a stored box begins at coordinate %d of axis %d: only loads "
-                                       "may begin in front of the tensor", b.start[d], d), lane);
+    fatal(w, in, "out-of-bounds",
+          strf("a stored box begins at coordinate %d of axis %d: only loads may begin in front of "
+               "the tensor", b.start[d], d), lane);
     return false;
   }
   return true;

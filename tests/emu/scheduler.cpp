@@ -363,8 +363,8 @@ class GridRunner {
 
   Grid &g_;
   std::vector<Warp *> order_;
-  // In some launches a warp or a warpgroup of each CTA, or every other cluster, moves when all others
-  // wait, and rarely else: it falls behind as far as the kernel's waits allow.
+  // In some launches a warp or a warpgroup of each CTA, or every other cluster, moves when all
+  // others wait, and rarely else: it falls behind as far as the kernel's waits allow.
   enum class Starves { Warp, Cluster, Warpgroup, Nobody } starves_ = Starves::Nobody;
   u32 starved_ = 0;
   u64 lastProgress_ = ~0ull, spinProgress_ = ~0ull, spinStart_ = 0;

@@ -44,8 +44,8 @@ std::string judged(const Trial &t, const Run &run, const Watched &machine) {
   return wrong.empty() ? hash_of(run.outputs, machine.workspace) : "wrong: " + wrong[0];
 }
 
-// Operands of mixed numbers below 2 (of either sign; none if `salt` is 0), contiguous.  E4M3 numbers
-// are test_fp8's business: here the bits of the sound kernel are the reference.
+// Operands of mixed numbers below 2 (of either sign; none if `salt` is 0), contiguous.  E4M3
+// numbers are test_fp8's business: here the bits of the sound kernel are the reference.
 struct Operand {
   Buffer memory;
   fa3ptx_tensor tensor = {};
