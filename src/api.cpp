@@ -14,27 +14,22 @@ template <class Args> fa3ptx_status run(const Args *args, CUstream stream) {
   Problem problem;
   fa3ptx_status status = validate(args, Depth::ALL, problem, e);
   if (status != FA3PTX_OK) return status;
-  const Driver *driver = nullptr;
-  CUdevice device;
-  DeviceProps props;
-  status = current_device(driver, device, props, e);
+  Device device;
+  status = current_device(device, e);
   if (status != FA3PTX_OK) return status;
   Plan plan;
-  status = make_plan(problem, props, plan, e);
+  status = make_plan(problem, device.props, plan, e);
   if (status != FA3PTX_OK) return status;
   status = validate_workspace(problem, plan.workspace, e);
   if (status != FA3PTX_OK) return status;
-  return launch(*driver, device, plan, stream, e);
+  return launch(*device.driver, device.handle, plan, stream, e);
 }
 
 // A query is answered without a device, too; what went wrong in asking for one is of no interest.
 DeviceProps device_or_assumed() {
   Error ignored;
-  const Driver *driver = nullptr;
-  CUdevice device;
-  DeviceProps props;
-  const fa3ptx_status status = current_device(driver, device, props, ignored);
-  return status == FA3PTX_OK ? props : kAssumedDevice;
+  Device device;
+  return current_device(device, ignored) == FA3PTX_OK ? device.props : kAssumedDevice;
 }
 
 template <class Args>
@@ -105,12 +100,11 @@ fa3ptx_status fa3ptx_explain_backward(const fa3ptx_backward_args *args, fa3ptx_p
 fa3ptx_status fa3ptx_preload(void) {
   using namespace fa3ptx;
   Error &e = thread_error();
-  const Driver *driver = nullptr;
-  CUdevice device;
-  DeviceProps props;
-  fa3ptx_status status = current_device(driver, device, props, e);
+  Device device;
+  fa3ptx_status status = current_device(device, e);
   for (int row = 0; row < kRowCount && status == FA3PTX_OK; row++)
-    if (in_build(RowIndex(row))) status = preload_kernel(*driver, device, RowIndex(row), e);
+    if (in_build(RowIndex(row)))
+      status = preload_kernel(*device.driver, device.handle, RowIndex(row), e);
   return status;
 }
 

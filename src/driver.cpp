@@ -76,10 +76,11 @@ fa3ptx_status get_driver(const Driver *&driver, Error &e) {
   return status;
 }
 
-fa3ptx_status current_device(const Driver *&driver, CUdevice &device, DeviceProps &props,
-                             Error &e) {
-  const fa3ptx_status opened_it = get_driver(driver, e);
+fa3ptx_status current_device(Device &current, Error &e) {
+  const fa3ptx_status opened_it = get_driver(current.driver, e);
   if (opened_it != FA3PTX_OK) return opened_it;
+  const Driver *driver = current.driver;
+  CUdevice &device = current.handle;
   const CUresult result = driver->cuCtxGetDevice(&device);
   if (result == CUDA_ERROR_INVALID_CONTEXT)
     return fail(e, FA3PTX_ERROR_NO_CONTEXT, "no CUDA context is current on this thread");
@@ -95,7 +96,7 @@ fa3ptx_status current_device(const Driver *&driver, CUdevice &device, DeviceProp
     return fail(e, FA3PTX_ERROR_WRONG_DEVICE,
                 "device %d has compute capability %d.%d: the kernels need 9.0 (Hopper)", device,
                 capability / 10, capability % 10);
-  props.sm_count = int32_t(known & 0xffffffff);
+  current.props.sm_count = int32_t(known & 0xffffffff);
   return FA3PTX_OK;
 }
 

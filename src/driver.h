@@ -32,8 +32,13 @@ struct Driver {
 // Opens libcuda on first use (FA3PTX_LIBCUDA: path of another one).  A failure is not remembered.
 fa3ptx_status get_driver(const Driver *&driver, Error &e);
 
-// get_driver, and the device of the current context, which must be of compute capability 9.0.
-fa3ptx_status current_device(const Driver *&driver, CUdevice &device, DeviceProps &props, Error &e);
+// The device of the current context, which must be of compute capability 9.0, with its driver.
+struct Device {
+  const Driver *driver = nullptr;
+  CUdevice handle = 0;
+  DeviceProps props;
+};
+fa3ptx_status current_device(Device &device, Error &e);
 
 // FA3PTX_ERROR_DRIVER and the sentence for a driver call that returned `result`.
 fa3ptx_status driver_failure(const Driver &driver, const char *call, CUresult result, Error &e);

@@ -109,6 +109,9 @@ void plan_backward(const Problem &p, const DeviceProps &device, RowIndex row, Pl
 void plan_fp8(const Problem &p, const DeviceProps &device, RowIndex row, Plan &plan);
 void plan_fp8_reference(const Problem &p, const DeviceProps &device, RowIndex row, Plan &plan);
 
+// Whether 192-row tiles, so much faster per row, beat 128-row ones on this number of rows.
+bool tall_tiles_pay(const Problem &p, const DeviceProps &device, int64_t percent_faster);
+
 // ---- Predicates of the column `serves` ----------------------------------------------------------
 bool always(const Problem &, const DeviceProps &);
 bool fwd_any(const Problem &, const DeviceProps &);  // the forward, whatever its tile

@@ -120,11 +120,7 @@ bool fp8_heads_long(const Problem &p, const DeviceProps &device) {
   if (!fp8_heads(p, device)) return false;
   if (p.head_dim <= 64) return fwd_long(p, device);
   if (p.seqlen_q < 1536) return false;
-  const auto cost = [&](int rows) { // rounds of tiles over the multiprocessors, in rows
-    const int64_t tiles = int64_t(ceil_div(p.seqlen_q, rows)) * p.heads_q * p.batch;
-    return int64_t(ceil_div(tiles, device.sm_count)) * rows;
-  };
-  return p.causal || cost(192) * 100 <= cost(128) * 108;
+  return p.causal || tall_tiles_pay(p, device, 8);
 }
 // Head dim 256: blocks of 64 keys waste less of a short row, blocks of 96 are faster at length.
 bool fp8_heads_short(const Problem &p, const DeviceProps &device) {

@@ -88,10 +88,8 @@ fa3ptx_status run_quantize(const fa3ptx_quantize_args *args, CUstream stream) {
   Error &e = thread_error();
   fa3ptx_status status = validate(args, e);
   if (status != FA3PTX_OK) return status;
-  const Driver *driver = nullptr;
-  CUdevice device;
-  DeviceProps props;
-  status = current_device(driver, device, props, e);
+  Device device;
+  status = current_device(device, e);
   if (status != FA3PTX_OK) return status;
   const RowIndex row = row_of(*args);
   if (row == kNoRow)
@@ -102,7 +100,7 @@ fa3ptx_status run_quantize(const fa3ptx_quantize_args *args, CUstream stream) {
   if (plan.too_large)
     return fail(e, FA3PTX_ERROR_UNSUPPORTED, "batch %d, heads %d, seqlen %d: the grid would be too "
                 "large", args->batch, args->heads, args->seqlen);
-  return launch(*driver, device, plan, stream, e);
+  return launch(*device.driver, device.handle, plan, stream, e);
 }
 
 } // namespace
