@@ -53,6 +53,8 @@ $(BUILD)/row/%: FORCE
 	@mkdir -p $(@D); echo '$(filter $*$(comma)%,$(ROWS))' | cmp -s - $@ || \
 	  echo '$(filter $*$(comma)%,$(ROWS))' > $@
 
+# A source that a row no longer names may be gone, though the last build's list still has it.
+ptx/%.ptx: ;
 $(BUILD)/ptx/%.ptx: $(BUILD)/row/%
 	@mkdir -p $(@D); echo '  CPP    $*'
 	@$(CPP_PTX) -MMD -MP -MF $@.d -MT $@ $(call defines,$*) ptx/$(call col,$*,2).ptx -o $@

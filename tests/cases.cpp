@@ -1,8 +1,9 @@
 // cases.cpp - see cases.h.
 //
 // Protocol: the parent writes a case's name and a newline to the worker's stdin; the worker answers
-// with one line on its reply pipe: "passed", "failed" or "skipped REASON".  What the case prints
-// goes to a temporary file that the parent reads when the case failed.
+// with one line on its reply pipe: "passed", "failed" or "skipped REASON"; "last " in front says
+// that it serves no more.  What the case prints goes to a temporary file that the parent reads when
+// the case failed.
 #include "cases.h"
 
 #include <fcntl.h>
@@ -51,6 +52,10 @@ class Worker {
       answer = read_line(begin + c.limit_seconds);
     CaseResult result;
     result.seconds = now() - begin;
+    if (answer.compare(0, 5, "last ") == 0) {
+      answer.erase(0, 5);
+      if (answer != "failed") stop();
+    }
     if (answer == "passed") {
       result.verdict = CaseResult::passed;
       return result;
@@ -187,6 +192,8 @@ std::string unmet_need(const Case &c) {
   return "";
 }
 
+bool spent = false;
+
 std::string answer_for(const Case *c, bool (*run_body)()) {
   if (!c) return "skipped there is no such case";
   try {
@@ -203,9 +210,11 @@ std::string answer_for(const Case *c, bool (*run_body)()) {
 
 } // namespace
 
+void spent_device() { spent = true; }
+
 int serve_cases(int reply_fd, bool (*run_body)()) {
   char name[512];
-  while (std::fgets(name, sizeof name, stdin)) {
+  while (!spent && std::fgets(name, sizeof name, stdin)) {
     name[std::strcspn(name, "\n")] = '\0';
     (void)!ftruncate(1, 0); // what earlier cases printed; fails harmlessly on a terminal
     lseek(1, 0, SEEK_SET);
@@ -216,7 +225,7 @@ int serve_cases(int reply_fd, bool (*run_body)()) {
     std::fflush(nullptr);
     for (char &c : answer)
       if (c == '\n') c = ' ';
-    answer += '\n';
+    answer = (spent ? "last " : "") + answer + '\n';
     if (write(reply_fd, answer.data(), answer.size()) != ssize_t(answer.size())) return 1;
   }
   return 0;

@@ -5,7 +5,8 @@
 //
 // A worker child runs one case after another and reports each through a pipe.  A crash, a hang and
 // a failure end the worker, and the next case gets a new one: a CUDA context that has seen a fault
-// is of no further use.  Tests that need no device are plain doctest TEST_CASEs.
+// is of no further use.  A case that brings such a fault about and yet passes has to say so with
+// spent_device().  Tests that need no device are plain doctest TEST_CASEs.
 #pragma once
 #include <functional>
 #include <stdexcept>
@@ -49,6 +50,8 @@ struct CaseResult {
 void run_cases(const std::vector<const Case *> &list, int jobs,
                const std::function<void(const Case &, const CaseResult &)> &done);
 
-// The worker's side: serves the cases whose names arrive on stdin until it closes.
+// The worker's side: serves the cases whose names arrive on stdin until it closes, or until a case
+// has called spent_device().
 int serve_cases(int reply_fd, bool (*run_body)());
+void spent_device();
 extern const Case *current_case;
