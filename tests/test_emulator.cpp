@@ -157,6 +157,22 @@ DEVICE_CASE("emulator: launches that cannot be are refused") {
   CHECK(api().cuMemFree(b.address + 16) == CUDA_ERROR_INVALID_VALUE);
 }
 
+// 13 warps of 152 registers would fit, but registers are given out for 16.
+DEVICE_CASE("emulator: registers are given out by warpgroups") {
+  const auto launch = [](const std::string &limits, unsigned threads) {
+    Module m(".visible .entry k()\n" + limits +
+             "\n{\nsetmaxnreg.dec.sync.aligned.u32 24; ret;\n}\n");
+    const CUresult result = api().cuLaunchKernel(m.function("k"), 1, 1, 1, threads, 1, 1, 0,
+                                                 nullptr, nullptr, nullptr);
+    CHECK(api().cuCtxSynchronize() == CUDA_SUCCESS);
+    return result;
+  };
+  CHECK(launch(".maxnreg 152", 416) == CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
+  CHECK(launch(".maxnreg 152", 384) == CUDA_SUCCESS);
+  CHECK(launch(".maxntid 416, 1, 1\n.minnctapersm 1", 416) == CUDA_SUCCESS); // ptxas takes 128
+  CHECK(launch(".maxnreg 128", 512) == CUDA_SUCCESS);
+}
+
 DEVICE_CASE("emulator: a finding fails everything after it until it is cleared") {
   Module m(ADD);
   const CUfunction f = m.function("add");

@@ -89,6 +89,13 @@ void dependent_launch(Setup &s) {
   wait_for(device().stream);
 }
 
+void chain_of_three(Setup &s) {
+  s.start("produce", device().stream);
+  s.start("produce_more", device().stream, true);
+  s.start(s.row.kernel, device().stream, true);
+  wait_for(device().stream);
+}
+
 struct Special {
   void (*run)(Setup &);
   size_t word; // if not 0, this word of OUT has to be `value` in the end
@@ -101,6 +108,7 @@ const std::map<std::string, Special> specials = {
     {"release_missing", {plain, 512, 1}},
     {"consume", {two_streams, 1029, 5}},
     {"consume_dependent", {dependent_launch, 1029, 5}},
+    {"consume_chain", {chain_of_three, 1029, 5}},
 };
 
 // Everything that was found, "" if nothing.

@@ -85,6 +85,7 @@ void initCta(Cluster &c, Cta &cta) {
   cta.predFile.assign(size_t(p.numPreds) * g.warpsPerCta + 1, 0);
   for (u32 &v : cta.predFile) v = u32(fill.next());
   cta.local.assign(size_t(p.ast->localBytes) * g.warpsPerCta * kLanes, 0xff);
+  cta.localWritten.assign(cta.local.size(), 0);
   cta.warps.resize(g.warpsPerCta);
   cta.warpsLeft = g.warpsPerCta;
   for (u32 i = 0; i < g.warpsPerCta; ++i) {

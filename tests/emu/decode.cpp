@@ -280,9 +280,10 @@ std::shared_ptr<Program> Decoder::run() {
   if (ast_->maxnreg) {
     prog_->regsPerThread = ast_->maxnreg;
   } else if (threads) {
-    u32 perSm = threads * std::max(1u, ast_->minnctapersm);
-    prog_->regsPerThread = std::min(255u, 65536 / perSm) / 8 * 8;
+    u32 perSm = wholeWarpgroups(threads) * std::max(1u, ast_->minnctapersm);
+    prog_->regsPerThread = std::min(256u, kRegistersPerSm / perSm / 8 * 8);
   }
+  for (const Stmt &s : ast_->stmts) prog_->regsAreExact |= s.parts[0] == "setmaxnreg";
   return prog_;
 }
 

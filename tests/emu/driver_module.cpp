@@ -248,8 +248,9 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *n, CUfunction f, int t
   if (!k) return CUDA_ERROR_INVALID_HANDLE;
   if (!n || threads <= 0) return CUDA_ERROR_INVALID_VALUE;
   int shared = int(dynamicShared) + int(k->program->ast->staticShared) + 1024;
-  int regs = std::max(1, int(k->program->regsPerThread)) * threads;
-  *n = std::min({2048 / threads, (maxSharedOptin() + 1024) / shared, 65536 / regs, 32});
+  u32 regs = std::max(1u, k->program->regsPerThread) * wholeWarpgroups(u32(threads));
+  *n = std::min({2048 / threads, (maxSharedOptin() + 1024) / shared, int(kRegistersPerSm / regs),
+                 32});
   return CUDA_SUCCESS;
 }
 
@@ -267,7 +268,12 @@ CUresult checkShape(const Kernel &k, const LaunchConfig &c, int device) {
   if (ast.reqntid)
     for (int i = 0; i < 3; ++i)
       if (c.block[i] != std::max(1u, ast.maxntid[i])) return CUDA_ERROR_INVALID_VALUE;
-  if (int(c.dynamicShared) > k.maxDynamic(device)) return CUDA_ERROR_INVALID_VALUE;
+  if (int(c.dynamicShared) > k.maxDynamic(device) ||
+      c.dynamicShared + ast.staticShared > u32(maxSharedOptin()))
+    return CUDA_ERROR_INVALID_VALUE;
+  if (k.program->regsAreExact &&
+      k.program->regsPerThread * wholeWarpgroups(u32(threads)) > kRegistersPerSm)
+    return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
   u32 size = c.cluster[0] * c.cluster[1] * c.cluster[2];
   if (size == 0 || size > (k.nonPortableCluster ? 16u : 8u)) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
   for (int i = 0; i < 3; ++i)

@@ -5,8 +5,14 @@ namespace emu {
 namespace {
 
 // sel: 0 sync 1 arrive 2 red; sel2: reduction 0 popc 1 and 2 or (c: predicate, imm: negated)
-u32 uniformValue(const Warp &w, const Operand &o, u32 m) {
-  return w.src<u32>(o)[__builtin_ctz(m)];
+bool uniformValue(Warp &w, const Instr &in, const Operand &o, u32 m, const char *what, u32 *value) {
+  const u32 *v = w.src<u32>(o);
+  *value = v[__builtin_ctz(m)];
+  if (laneBits([&](int l) { return v[l] != *value; }) & m) {
+    fatal(w, in, "barrier-count", strf("the %s differs between lanes", what));
+    return false;
+  }
+  return true;
 }
 
 void completeBarrier(Cta &cta, u32 id) {
@@ -25,7 +31,19 @@ void completeBarrier(Cta &cta, u32 id) {
   for (Warp &w : cta.warps)
     for (Frag &f : w.frags)
       if (f.blocked && f.wait.kind == WaitKind::NamedBarrier && f.wait.id == id)
-        hzAcquire(w, w.live, b.released);
+        hzAcquire(w, f.mask, b.released);
+}
+
+// Counts who is there: a warp all of whose lanes (but for those that have exited) have come counts
+// as 32.  True if nobody is missing.
+bool barrierFull(const Cta &cta, NamedBarrier &b) {
+  b.arrived = 0;
+  for (const NamedBarrier::Arrival &a : b.who) {
+    bool all = (cta.warps[a.warp].live & ~a.lanes) == 0;
+    b.arrived += all ? kLanes : u32(__builtin_popcount(a.lanes));
+  }
+  if (b.whole) b.expected = cta.warpsLeft * kLanes;
+  return b.arrived == b.expected;
 }
 
 void reduceResult(Warp &w, const Instr &in, u32 m) {
@@ -34,26 +52,45 @@ void reduceResult(Warp &w, const Instr &in, u32 m) {
   else w.setPred(in.d, m, (in.sel2 == 1 ? b.resultAnd : b.resultOr) ? ~0u : 0);
 }
 
+// The arrival of some lanes of a warp; false after a finding.
+bool noteArrival(Warp &w, const Instr &in, NamedBarrier &b, u32 id, u32 m) {
+  for (NamedBarrier::Arrival &a : b.who) {
+    if (a.warp != w.id) continue;
+    if (a.lanes & m) {
+      fatal(w, in, "barrier-count",
+            strf("barrier %u: warp %u arrives twice before it completes", id, w.id));
+      return false;
+    }
+    a.lanes |= m;
+    return true;
+  }
+  b.who.push_back({w.id, m});
+  return true;
+}
+
 Step namedBarrier(Warp &w, const Instr &in, u32 m) {
-  u32 id = uniformValue(w, in.a, m), all = w.grid->warpsPerCta * kLanes;
-  u32 count = in.b.present() ? uniformValue(w, in.b, m) : all;
+  u32 id, all = w.grid->warpsPerCta * kLanes, count = all;
+  if (!uniformValue(w, in, in.a, m, "barrier id", &id)) return Step::Abort;
+  bool counted = in.b.present();
+  if (counted && !uniformValue(w, in, in.b, m, "thread count", &count)) return Step::Abort;
   if (id > 15) return fatal(w, in, "barrier-count", strf("barrier id %u; there are 16", id));
   if (count == 0 || count % kLanes || count > 1024 || count > all)
     return fatal(w, in, "barrier-count",
                  strf("thread count %u is no multiple of 32 within the CTA's %u", count, all));
   NamedBarrier &b = w.cta->bars[id];
-  if (b.expected && b.expected != count)
+  if (b.who.empty()) {
+    b.whole = !counted;
+    b.expected = count;
+    b.first = &in;
+  } else if (b.whole && counted) {
+    b.whole = false;
+    b.expected = all;
+  }
+  if (b.expected != count && !b.whole)
     return fatal(w, in, "barrier-count",
                  strf("barrier %u: this warp says %u threads, an earlier one (%s) said %u", id,
                       count, w.prog->where(*b.first).c_str(), b.expected));
-  for (u32 other : b.who)
-    if (other == w.id)
-      return fatal(w, in, "barrier-count",
-                   strf("barrier %u: warp %u arrives twice before it completes", id, w.id));
-  if (!b.expected) b.first = &in;
-  b.expected = count;
-  b.arrived += kLanes;
-  b.who.push_back(w.id);
+  if (!noteArrival(w, in, b, id, m)) return Step::Abort;
   if (in.sel != 1) hzWarpSync(w, m);
   hzRelease(w, m, &b.clock);
   if (in.sel == 2) {
@@ -63,11 +100,10 @@ Step namedBarrier(Warp &w, const Instr &in, u32 m) {
     b.reduceOr |= p;
   }
   ++w.cta->cluster->progress;
-  bool complete = b.arrived == b.expected;
-  if (complete) {
+  if (barrierFull(*w.cta, b)) {
     completeBarrier(*w.cta, id);
     if (in.sel == 1) return Step::Next;
-    hzAcquire(w, w.live, b.released);
+    hzAcquire(w, m, b.released);
     if (in.sel == 2) reduceResult(w, in, m);
     return Step::Next;
   }
@@ -109,7 +145,7 @@ Step fence(Warp &w, const Instr &in, u32 m) {
   if (in.sel & 3) {
     for (auto &cta : w.cta->cluster->ctas)
       for (auto &e : cta->mbars) {
-        if (e.second->initWarp != &w) continue;
+        if (e.second->initWarp != &w || !(m >> e.second->initLane & 1)) continue;
         e.second->fenced |= (in.sel & 2) != 0;
         e.second->proxyFenced |= (in.sel & 1) != 0;
       }
@@ -127,6 +163,11 @@ void clusterBarrierCheck(Cluster &c) {
   c.barArrived = 0;
   ++c.barGeneration;
   ++c.progress;
+}
+
+void namedBarriersAfterExit(Cta &cta) {
+  for (u32 id = 0; id < 16; ++id)
+    if (!cta.bars[id].who.empty() && barrierFull(cta, cta.bars[id])) completeBarrier(cta, id);
 }
 
 void namedBarrierResume(Warp &w, const Instr &in, u32 m) {
@@ -159,7 +200,7 @@ bool decodeBarriers(Decoder &d, Instr &in) {
     return true;
   }
   if ((op == "bar" && !d.has("warp")) || op == "barrier") {
-    in.flags |= kCollective;
+    if (op == "bar") in.flags |= kCollective;  // to `barrier` lanes may come one by one
     in.sel = d.has("sync") ? 0 : d.has("arrive") ? 1 : d.has("red") ? 2 : 3;
     if (in.sel == 3) d.unknown();
     int first = 0;

@@ -53,6 +53,7 @@ Step setmaxnreg(Warp &w, const Instr &in, u32) {
 Step gridDepWait(Warp &w, const Instr &, u32 m) {
   if (w.grid->after && !w.grid->after->finished)
     return block(w, WaitKind::GridDependency, 0, 0);
+  w.grid->waited = true;
   hzLearn(w, m, [](VClock &c) { c.afterDependency = true; });
   return Step::Next;
 }

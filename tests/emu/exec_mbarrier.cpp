@@ -165,6 +165,7 @@ Step init(Warp &w, const Instr &in, u32 m) {
     b->phaseBase = b->phase;
     b->fenced = b->proxyFenced = false;
     b->initWarp = &w;
+    b->initLane = int(l);
     b->initEpoch = w.epoch;
     b->initInstr = &in;
   }
@@ -221,6 +222,13 @@ Step expectTx(Warp &w, const Instr &in, u32 m) {
   });
 }
 
+bool givesUp(Warp &w, const Mbar &m) {
+  if (!w.grid->impatient || (w.gaveUpOn == &m && w.gaveUpPhase == m.phase)) return false;
+  w.gaveUpOn = &m;
+  w.gaveUpPhase = m.phase;
+  return true;
+}
+
 // sel: 1 parity form, 2 try_wait (may suspend), 4 relaxed
 Step wait(Warp &w, const Instr &in, u32 m) {
   u32 yes = 0;
@@ -246,7 +254,8 @@ Step wait(Warp &w, const Instr &in, u32 m) {
   bool timedOut = f.wait.timedOut;
   f.wait.timedOut = false;
   bool mayBlock = (in.sel & 2) && !yes && !timedOut;
-  if (mayBlock && options().jitter && rng().chance(1, 64)) mayBlock = false;  // allowed: spurious
+  if (mayBlock && options().jitter && (rng().chance(1, 64) || givesUp(w, *waiting)))
+    mayBlock = false;  // allowed at any time
   if (mayBlock) return block(w, WaitKind::Mbarrier, 0, waiting->phase, waiting);
   w.setPred(in.d, m, yes);
   return yes == m ? Step::Next : Step::Yield;

@@ -70,6 +70,12 @@ Place resolveGlobal(Warp &w, const Instr &in, u64 addr, u32 bytes, Access acc, i
   return p;
 }
 
+bool insideOneParameter(const KernelAst &ast, u64 addr, u64 bytes) {
+  for (auto &p : ast.params)
+    if (addr >= p->address && addr + bytes <= p->address + p->size) return true;
+  return false;
+}
+
 }  // namespace
 
 Cta *resolveShared(Warp &w, const Instr &in, u64 addr, u32 bytes, u32 align, bool clusterOk,
@@ -140,9 +146,22 @@ Place resolve(Warp &w, const Instr &in, Space space, u64 addr, u32 bytes, u32 al
       fatal(w, in, "out-of-bounds", "writes to a kernel parameter", lane);
       return {};
     }
+    if (!insideOneParameter(*w.prog->ast, addr, bytes)) {
+      fatal(w, in, "out-of-bounds",
+            strf("reads parameter bytes %llu..%llu, which are not all of one parameter",
+                 (unsigned long long)addr, (unsigned long long)addr + bytes - 1), lane);
+      return {};
+    }
     p.p = w.grid->params.data() + addr;
   } else {
-    p.p = w.cta->local.data() + (u64(w.id) * kLanes + u64(lane)) * size + addr;
+    u64 at = (u64(w.id) * kLanes + u64(lane)) * size + addr;
+    p.p = w.cta->local.data() + at;
+    u8 *written = w.cta->localWritten.data() + at;
+    if (reads(acc) && options().uninitShared && memchr(written, 0, bytes))
+      finding(w, in, "uninitialised",
+              strf("reads local-memory bytes %llu..%llu, never written", (unsigned long long)addr,
+                   (unsigned long long)addr + bytes - 1), lane);
+    memset(written, 1, bytes);  // or say it once
   }
   return p;
 }

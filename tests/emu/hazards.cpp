@@ -5,7 +5,9 @@
 //                 the ordinary one must have been followed by fence.proxy.async in its own thread
 //   uninitialised a read needs a write before it
 //
-// Within a warp, different lanes are ordered by bar.warp.sync (or a wider barrier) only.
+// Within a warp, different lanes are ordered by bar.warp.sync (or a wider barrier) only. Of a cell
+// that is accessed in bytes or halves, each byte is initialised for itself, and accesses of other
+// bytes do not clash; which bytes is kept for the last write and, as a whole, the reads after it.
 #include "hazards.h"
 
 #include "hazards_wgmma.h"
@@ -34,7 +36,7 @@ struct Touch {
   Cta &cta;
   int lane;        // -1: several
   bool async;      // by the async proxy
-  bool write, atomic, partial;
+  bool write, atomic;
   u32 off;
 };
 
@@ -71,7 +73,6 @@ void checkAgainstWrite(const Touch &a, u32 packed) {
     return;
   }
   if (e.atomic && a.atomic) return;
-  if (e.partial && a.partial && a.write) return;  // neighbours in one word
   if (!ordered(a, e.actor, e.epoch, lanes)) {
     complain(a, "race", "written", e.actor, e.instr,
              e.async ? "whose completion was not waited for" : "and nothing orders the two");
@@ -163,6 +164,24 @@ u32 genericWrite(Warp &w, const Instr &in, const WriteEvent &proto) {
   return w.lastWrite.event;
 }
 
+// ---- accesses of single bytes and halves ------------------------------------------------------
+// The bytes of cell i that an access covers, 0: all.
+u32 bytesOf(u32 off, u32 bytes) { return bytes < 4 ? ((1u << bytes) - 1) << (off & 3) : 0; }
+bool disjoint(u32 a, u32 b) { return a && b && !(a & b); }
+u8 joined(u32 old, u32 now) {  // of two masks
+  u32 all = old | now;
+  return u8(!old || !now || all == 15 ? 0 : all);
+}
+bool partlyWritten(const Cta &cta, u32 i, u32 mask = 15) {
+  return !cta.parts.empty() && cta.parts[i].written && (mask & ~cta.parts[i].written);
+}
+void wroteAll(Cta &cta, u32 i) {
+  if (!cta.parts.empty()) cta.parts[i] = Parts{};
+}
+void readAll(Cta &cta, u32 i) {
+  if (!cta.parts.empty()) cta.parts[i].read = 0;
+}
+
 void reportUninit(const Touch &a) {
   if (options().uninitShared)
     finding(a.w, a.in, "uninitialised", "reads " + bytesAt(a) + ", never written", a.lane);
@@ -175,19 +194,23 @@ void hzGeneric(Warp &w, const Instr &in, Cta &target, u32 off, u32 bytes, int la
   if (!options().races) return;
   Cluster &c = *w.cta->cluster;
   bool write = writes(acc), atomic = acc != Access::Read && acc != Access::Write;
-  Touch a{w, in, target, lane, false, write, atomic, bytes < 4, off};
-  u32 synced = w.clock.get(w.actor).all;
+  Touch a{w, in, target, lane, false, write, atomic, off};
+  u32 synced = w.clock.get(w.actor).all, mask = bytesOf(off, bytes);
+  if (mask && target.parts.empty()) target.parts.resize(target.shadow.size());
+  Parts none;
   for (u32 i = off / 4; i <= (off + bytes - 1) / 4; ++i) {
     Cell &cell = target.shadow[i];
+    Parts &parts = target.parts.empty() ? none : target.parts[i];
     a.off = i * 4;
-    if (cell.w) checkAgainstWrite(a, cell.w);
-    else if (reads(acc)) reportUninit(a);
+    if (cell.w && !disjoint(parts.last, mask)) checkAgainstWrite(a, cell.w);
+    if (reads(acc) && (!cell.w || partlyWritten(target, i, mask ? mask : 15))) reportUninit(a);
     if (!write) {
       u32 who = lane < 0 ? kAnyLane : u32(lane);
+      parts.read = cell.r ? joined(parts.read, mask) : u8(mask);
       cell.r = addReader(c, cell.r, {w.actor, w.epoch, who, &in, false, atomic}, synced);
       continue;
     }
-    if (cell.r) {
+    if (cell.r && !disjoint(parts.read, mask)) {
       checkAgainstReads(a, cell.r);
       cell.r = 0;
     }
@@ -196,8 +219,9 @@ void hzGeneric(Warp &w, const Instr &in, Cta &target, u32 off, u32 bytes, int la
     e.epoch = w.epoch;
     e.instr = &in;
     e.anyLane = lane < 0;
-    e.partial = bytes < 4;
     e.atomic = atomic;
+    parts.written = cell.w ? joined(parts.written, mask) : u8(mask);
+    parts.last = u8(mask);
     cell.w = genericWrite(w, in, e) << 5 | (lane < 0 ? 0 : u32(lane));
   }
 }
@@ -206,7 +230,7 @@ void hzAsyncWrite(Warp &issuer, const Instr &in, int lane, Cta &target, u32 off,
                   int actor, u32 epoch) {
   if (!options().races) return;
   Cluster &c = *issuer.cta->cluster;
-  Touch a{issuer, in, target, lane, true, true, false, false, off};
+  Touch a{issuer, in, target, lane, true, true, false, off};
   WriteEvent e;
   e.actor = actor;
   e.epoch = epoch;
@@ -227,6 +251,7 @@ void hzAsyncWrite(Warp &issuer, const Instr &in, int lane, Cta &target, u32 off,
     }
     cell.w = event;
     cell.r = 0;
+    wroteAll(target, i);
   }
 }
 
@@ -239,8 +264,8 @@ void hzAsyncRead(Warp *const *who, int numWho, const Instr &in, int lane, Cta &t
   for (u32 i = off / 4; i < (off + bytes + 3) / 4; ++i) {
     Cell &cell = target.shadow[i];
     for (int k = 0; k < numWho; ++k) {
-      Touch a{*who[k], in, target, lane, true, false, false, false, i * 4};
-      if (!cell.w && !saidUninit) {
+      Touch a{*who[k], in, target, lane, true, false, false, i * 4};
+      if ((!cell.w || partlyWritten(target, i)) && !saidUninit) {
         reportUninit(a);
         saidUninit = true;
       } else if (cell.w && cell.w != ok) {
@@ -249,6 +274,7 @@ void hzAsyncRead(Warp *const *who, int numWho, const Instr &in, int lane, Cta &t
     }
     ok = cell.w;
     cell.r = addReader(c, cell.r, {actor, epoch, kAnyLane, &in, true, false});
+    readAll(target, i);
   }
 }
 
@@ -268,12 +294,14 @@ void hzScan(Cta &cta, u32 off, Scan *scan) {
                                {scan->actor, scan->epoch, kAnyLane, scan->instr, true, false});
     }
     cell.r = scan->lastTo;
+    readAll(cta, i);
+    if (partlyWritten(cta, i)) scan->seen->push_back(i * 4);  // like a cell never written
   }
 }
 
 Step hzCheckSeen(Warp &w, const Instr &in, const std::vector<u64> &seen) {
   for (u64 s : seen) {
-    Touch a{w, in, *w.cta, -1, true, false, false, false, u32(s)};
+    Touch a{w, in, *w.cta, -1, true, false, false, u32(s)};
     if (s >> 32) checkAgainstWrite(a, u32(s >> 32));
     else reportUninit(a);
   }
@@ -282,7 +310,7 @@ Step hzCheckSeen(Warp &w, const Instr &in, const std::vector<u64> &seen) {
 
 void hzCpAsyncWrite(Warp &w, const Instr &in, int lane, Cta &target, u32 off, u32 bytes) {
   if (!options().races) return;
-  Touch a{w, in, target, lane, false, true, false, false, off};
+  Touch a{w, in, target, lane, false, true, false, off};
   WriteEvent e;
   e.actor = w.cpActor;
   e.epoch = w.cpEpoch;
@@ -296,6 +324,7 @@ void hzCpAsyncWrite(Warp &w, const Instr &in, int lane, Cta &target, u32 off, u3
     if (cell.r) checkAgainstReads(a, cell.r);
     cell.w = event << 5;
     cell.r = 0;
+    wroteAll(target, i);
   }
 }
 
@@ -307,13 +336,14 @@ void hzMbarWord(Warp &w, const Instr &in, Mbar &m, int lane) {
   e.instr = &in;
   e.isMbar = true;
   u32 event = newWrite(*w.cta->cluster, e);
-  Touch a{w, in, *m.cta, lane, false, true, true, false, m.offset};
+  Touch a{w, in, *m.cta, lane, false, true, true, m.offset};
   for (u32 i = m.offset / 4; i < m.offset / 4 + 2; ++i) {
     Cell &cell = m.cta->shadow[i];
     if (cell.w) checkAgainstWrite(a, cell.w);
     if (cell.r) checkAgainstReads(a, cell.r);
     cell.w = event << 5 | u32(lane);
     cell.r = 0;
+    wroteAll(*m.cta, i);
   }
 }
 
@@ -345,123 +375,6 @@ void hzMbarUse(Warp &w, const Instr &in, Mbar &m, bool async, int lane) {
   finding(w, in, "mbarrier-init",
           strf("uses the mbarrier at shared offset %u, initialised by warp %u at %s; nothing "
                "orders the two", m.offset, m.initWarp->id, w.prog->where(*m.initInstr).c_str()));
-}
-
-// ---- synchronisation --------------------------------------------------------------------------
-void hzRelease(Warp &w, u32 lanes, VClock *into) {
-  into->join(lanes & w.partialLanes ? w.partial : w.clock);
-  Known &k = into->at(w.actor);
-  if (lanes == w.live) {
-    k.all = w.epoch;
-  } else {
-    k.some = w.epoch;
-    k.lanes |= lanes;
-  }
-  k.executed = w.epoch++;
-}
-void hzReleaseRelaxed(Warp &w, VClock *into) {
-  into->joinExecuted(w.clock);
-  into->at(w.actor).executed = w.epoch++;
-}
-void hzAcquire(Warp &w, u32 lanes, const VClock &from) {
-  hzLearn(w, lanes, [&](VClock &c) { c.join(from); });
-}
-
-void hzWarpSync(Warp &w, u32 lanes) {
-  if (lanes != w.live) return;
-  if (w.partialLanes) w.clock = w.partial;
-  w.partialLanes = 0;
-  Known &k = w.clock.at(w.actor);
-  k.all = k.executed = w.epoch++;
-}
-
-void hzProxyFence(Warp &w, u32 lanes, bool shared, bool global) {
-  Cluster &c = *w.cta->cluster;
-  bool everyLane = lanes == w.live;
-  hzLearn(w, lanes, [&](VClock &clock) {
-    Known &k = clock.at(w.actor);
-    if (global) {
-      if (everyLane) k.globalProxied = w.epoch;
-      clock.fenceForeign();
-    }
-    if (!shared) return;
-    if (everyLane) {
-      k.proxied = w.epoch;
-    } else {
-      k.proxiedSome = w.epoch;
-      k.proxiedLanes |= lanes;
-    }
-    // cp.async writes have no thread that could fence before they are complete: whoever knows them
-    // complete may.
-    for (size_t i = 0; i < clock.size(); ++i)
-      if (c.actors[i].kind == ActorInfo::CpAsyncActor || options().readerFence) {
-        Known &o = clock.at(int(i));
-        o.proxied = std::max(o.proxied, o.all);
-      }
-  });
-  ++w.epoch;
-}
-
-void hzRemoteTouch(Warp &w, const Instr &in, Cta &target) {
-  Known &k = target.remoteTouch.at(w.actor);
-  (in.stmt->parts[0] == "cp" ? k.executed : k.all) = w.epoch;
-}
-
-// ---- exit -------------------------------------------------------------------------------------
-static const VClock &everythingKnown(const Warp &w) { return w.partialLanes ? w.partial : w.clock; }
-
-void hzWarpExit(Warp &w, const Instr &in) {
-  if (w.grid->aborted) return;
-  if (!w.bulkOpen.empty())
-    finding(w, in, "exit-in-flight", "exits with bulk copies that were never committed");
-  else if (w.bulkActor >= 0 && everythingKnown(w).get(w.bulkActor).all < w.bulkCommitted)
-    finding(w, in, "exit-in-flight",
-            strf("exits while bulk copies may still read shared memory (%u groups committed, %u "
-                 "waited for)", w.bulkCommitted, everythingKnown(w).get(w.bulkActor).all));
-  if (w.wgIssued && w.wgGroupsDone < w.wgGroupEnd.size())
-    finding(w, in, "exit-in-flight", "exits with wgmma groups that were not waited for");
-  else if (w.wgIssued && (w.wgGroupEnd.empty() || w.wgGroupEnd.back() < w.wgIssued))
-    finding(w, in, "exit-in-flight", "exits with wgmmas that were never committed");
-}
-
-// Does anybody in the CTA know that the actor has executed this epoch, or (landed) that what it did
-// there has arrived?
-static bool anyKnows(const Cta &cta, int actor, u32 epoch, bool landed) {
-  for (const Warp &w : cta.warps) {
-    Known k = everythingKnown(w).get(actor);
-    if ((landed ? std::max(k.all, k.some) : k.executed) >= epoch) return true;
-  }
-  return false;
-}
-
-void hzCtaExit(Warp &w, const Instr &in) {
-  Cta &cta = *w.cta;
-  if (w.grid->aborted || !options().races) return;
-  for (auto &e : cta.mbars) {
-    Mbar &m = *e.second;
-    if (m.lastTxPhase && !anyKnows(cta, m.actor, u32(m.lastTxPhase), true))
-      finding(w, in, "exit-in-flight",
-              "the CTA exits while bulk copies to its shared memory may be in flight: nobody has "
-              "waited for the " + describeMbar(m));
-    else if (m.valid && m.tx != 0 && m.inFlight == 0)
-      finding(w, in, "tx-count", "bytes are left over at exit: " + describeMbar(m));
-  }
-  // A relaxed cluster barrier says that the peer got there, not that its stores and arrivals have
-  // arrived; whether its copies have, the barriers above know.
-  for (size_t a = 0; a < cta.remoteTouch.size(); ++a) {
-    Known last = cta.remoteTouch.get(int(a));
-    if (!anyKnows(cta, int(a), last.executed, false) || !anyKnows(cta, int(a), last.all, true))
-      finding(w, in, "cluster-exit",
-              strf("the CTA exits while %s may still access its shared memory: nothing orders the "
-                   "last access before the exit", describeActor(*cta.cluster, int(a)).c_str()));
-  }
-  for (size_t i = 0; i + 1 < cta.warps.size(); ++i)
-    if (i / 4 == (i + 1) / 4 && cta.warps[i].regHistory != cta.warps[i + 1].regHistory) {
-      finding(w, in, "setmaxnreg",
-              strf("warps %zu and %zu of one warpgroup did not execute the same setmaxnreg:%s |%s",
-                   i, i + 1, cta.warps[i].regHistory.c_str(), cta.warps[i + 1].regHistory.c_str()));
-      break;
-    }
 }
 
 }  // namespace emu

@@ -7,6 +7,8 @@
 // of CTAs that order themselves by flags: there the order is meant to be fixed. An access of the
 // async proxy after an ordinary write, or after another CTA's copy that a flag told of, wants a
 // fence.proxy.async (global) between the two as well.
+#include <algorithm>
+
 #include "interp.h"
 
 namespace emu {
@@ -14,9 +16,20 @@ namespace {
 
 u64 clusterKey(const Warp &w) { return w.grid->id << 32 | w.cta->cluster->index; }
 
+// Is that grid known to be complete?  The one before is, after griddepcontrol.wait; the one before
+// that only if its successor has waited for it in its turn.
+bool isComplete(const Warp &w, u64 grid, int lane) {
+  if (!hzClock(w, lane).afterDependency) return false;
+  for (const Grid *g = w.grid->after; g; g = g->after) {
+    if (g->id == grid) return true;
+    if (!g->waited) return false;
+  }
+  return false;
+}
+
 bool happensBefore(const Warp &w, const GlobalWrite &e, u32 lane, int myLane) {
   const VClock &clock = hzClock(w, myLane);
-  if (e.grid != w.grid->id) return clock.afterDependency;
+  if (e.grid != w.grid->id) return isComplete(w, e.grid, myLane);
   if (e.cluster == clusterKey(w)) {
     if (e.actor == w.actor && myLane >= 0 && lane == u32(myLane)) return true;
     Known k = clock.get(e.actor);
@@ -52,9 +65,20 @@ void complainFence(Warp &w, const Instr &in, const GlobalWrite &e, u64 addr, boo
                who(e).c_str()), myLane);
 }
 
+bool nonCoherent(const Instr &in) {
+  const auto &parts = in.stmt->parts;
+  return parts[0] == "ld" && std::find(parts.begin(), parts.end(), "nc") != parts.end();
+}
+
 // One earlier write against an access by `w`.
 void check(Warp &w, const Instr &in, const GlobalWrite &e, u32 lane, int myLane, u64 addr,
-           bool write, bool atomic, bool async) {
+           bool write, bool atomic, bool async, u32 bits = ~0u) {
+  if (!write && e.grid == w.grid->id && nonCoherent(in)) {
+    finding(w, in, "race",
+            strf("ld.global.nc reads %s, written in this kernel by%s",
+                 memory().describe(addr & ~3ull, 4).c_str(), who(e).c_str()), myLane);
+    return;
+  }
   if (e.atomic && atomic) {
     // No race. But where flags order the CTAs, sums are meant to be in a fixed order, too.
     bool flags = e.cluster != clusterKey(w) && w.cta->cluster->heardFrom.count(e.cluster);
@@ -72,13 +96,16 @@ void check(Warp &w, const Instr &in, const GlobalWrite &e, u32 lane, int myLane,
   if (!happensBefore(w, e, lane, myLane)) {
     const char *what = write ? "writes" : async ? "the copy reads" : "reads";
     std::string place = memory().describe(addr & ~3ull, 4);
-    const char *why = e.grid != w.grid->id ? "an earlier kernel that was not waited for "
-                                             "(griddepcontrol.wait)"
+    const char *why = e.grid > w.grid->id ? "the next kernel, which has not waited "
+                                            "(griddepcontrol.wait)"
+                      : e.grid < w.grid->id ? "an earlier kernel that was not waited for "
+                                              "(griddepcontrol.wait)"
                       : e.async ? "whose completion was not waited for, or nobody told this warp"
                                 : "and nothing orders the two";
     std::string text = strf("%s %s, written by%s, %s", what, place.c_str(), who(e).c_str(), why);
     if (write && !atomic && !async)
-      w.suspects.push_back({myLane, addr & ~3ull, *reinterpret_cast<u32 *>(addr & ~3ull), text});
+      w.suspects.push_back(
+          {myLane, addr & ~3ull, *reinterpret_cast<u32 *>(addr & ~3ull), bits, text});
     else
       finding(w, in, "race", text, myLane);
   } else if (async && !fencedForAsync(w, e, myLane)) {
@@ -90,6 +117,7 @@ void check(Warp &w, const Instr &in, const GlobalWrite &e, u32 lane, int myLane,
 std::vector<u32> &cells(Warp &w, Allocation &a) {
   if (a.writtenBy != w.grid->log->id) {
     a.writers.assign((a.size + 3) / 4 + 1, 0);
+    a.writerBytes.clear();
     a.writtenBy = w.grid->log->id;
   }
   return a.writers;
@@ -118,9 +146,12 @@ u32 newEvent(Warp &w, const Instr &in, int actor, u32 epoch, bool async, bool at
 
 }  // namespace
 
-// A read of a dependent grid that has not waited: what it read must not be written any more.
+// A read of a dependent grid that has not waited for all grids before it: what it read must not be
+// written any more.
 static bool early(const Warp &w, int lane) {
-  return w.grid->after && !hzClock(w, lane).afterDependency;
+  const Grid *first = w.grid->after;
+  while (first && first->after) first = first->after;
+  return first && !isComplete(w, first->id, lane);
 }
 
 bool hgWantsReads(const Warp &w) {
@@ -143,8 +174,9 @@ static void checkEarlyReads(Warp &w, const Instr &in, u64 addr, u64 bytes) {
     auto it = reads.find(a);
     if (it == reads.end() || it->second.grid <= w.grid->id) continue;
     finding(w, in, "race",
-            strf("writes %s, read by%s of the next kernel, which has not executed "
-                 "griddepcontrol.wait", memory().describe(a, 4).c_str(), who(it->second).c_str()));
+            strf("writes %s, read by%s of a later kernel, which has not executed "
+                 "griddepcontrol.wait, or one before it has not", memory().describe(a, 4).c_str(),
+                 who(it->second).c_str()));
     return;
   }
 }
@@ -163,18 +195,23 @@ void hgAccess(Warp &w, const Instr &in, Allocation &a, u64 addr, u32 bytes, int 
       w.lastGlobalWrite = {&in, w.epoch, newEvent(w, in, w.actor, w.epoch, false, atomic)};
     packed = w.lastGlobalWrite.event << 5 | u32(lane & 31);
   }
+  u32 shift = u32(addr & 3), mask = bytes < 4 ? ((1u << bytes) - 1) << shift : 0;
+  u32 bits = bytes < 4 ? ((1u << 8 * bytes) - 1) << 8 * shift : ~0u;
+  if (write && mask && a.writerBytes.empty()) a.writerBytes.resize(c.size());
   for (u64 i = (addr - a.base) / 4; i <= (addr - a.base + bytes - 1) / 4; ++i) {
-    u32 old = c[i];
-    bool neighbours = write && bytes < 4;  // halves of one word, written by two lanes
+    u32 old = c[i], others = a.writerBytes.empty() ? 0 : a.writerBytes[i];
+    bool neighbours = mask && others && !(mask & others);  // other bytes of the word
     if (old && old != packed && !neighbours)
-      check(w, in, log[old >> 5], old & 31, lane, a.base + 4 * i, write, atomic, false);
-    if (write) c[i] = packed;
+      check(w, in, log[old >> 5], old & 31, lane, a.base + 4 * i, write, atomic, false, bits);
+    if (!write) continue;
+    c[i] = packed;
+    if (!a.writerBytes.empty()) a.writerBytes[i] = u8(mask);
   }
 }
 
 Step hgStored(Warp &w, const Instr &in) {
   for (const Warp::Suspect &s : w.suspects)
-    if (*reinterpret_cast<u32 *>(s.addr) != s.old) finding(w, in, "race", s.text, s.lane);
+    if ((*reinterpret_cast<u32 *>(s.addr) ^ s.old) & s.mask) finding(w, in, "race", s.text, s.lane);
   w.suspects.clear();
   return w.grid->aborted ? Step::Abort : Step::Next;
 }
@@ -193,6 +230,7 @@ void hgAsyncWrite(Warp &w, const Instr &in, int lane, Allocation &a, u64 addr, u
       check(w, in, log[old >> 5], old & 31, lane, a.base + 4 * i, true, reduce, true);
     seen = old;
     c[i] = packed;
+    if (!a.writerBytes.empty()) a.writerBytes[i] = 0;
   }
 }
 

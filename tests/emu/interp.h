@@ -51,6 +51,7 @@ void syncFence(Warp &w, u32 lanes, u32 scope);
 u32 scopeNamed(const Decoder &d);
 
 void clusterBarrierCheck(Cluster &c);                       // after an arrival or an exit
+void namedBarriersAfterExit(Cta &cta);
 void namedBarrierResume(Warp &w, const Instr &in, u32 m);   // a blocked bar.red gets its result
 
 // ---- scheduler services (scheduler.cpp) ----

@@ -135,7 +135,7 @@ struct Warp {
   struct Suspect {
     int lane;
     u64 addr;
-    u32 old;
+    u32 old, mask;               // the word before the store, and its bits that are stored to
     std::string text;
   };
   std::vector<Suspect> suspects;
@@ -167,6 +167,8 @@ struct Warp {
   u32 regsPerThread = 0;
   std::string regHistory;        // setmaxnreg values so far
   std::vector<u32> initMask;     // lanes written, for tracked registers
+  const Mbar *gaveUpOn = nullptr;  // the last mbarrier and phase for which a try_wait gave up
+  u64 gaveUpPhase = 0;
   u32 clusterPhaseArrived = 0;
   bool clusterArrived = false;
   u64 instrCount = 0;
@@ -179,13 +181,15 @@ struct Warp {
 // ---- barriers ---------------------------------------------------------------------------------
 struct NamedBarrier {
   u32 expected = 0;              // threads; 0: idle
+  bool whole = false;            // nobody gave a count: all threads that have not exited
   u32 arrived = 0;
   u64 generation = 0;
   VClock clock;                  // of those who have arrived
   VClock released;               // of the last completed generation
   u32 reduceAnd = ~0u, reduceOr = 0, reducePopc = 0;
   u32 resultAnd = 0, resultOr = 0, resultPopc = 0;
-  std::vector<u32> who;          // warps, for messages
+  struct Arrival { u32 warp, lanes; };
+  std::vector<Arrival> who;
   const Instr *first = nullptr;
 };
 
@@ -202,6 +206,7 @@ struct Mbar {
   bool fenced = false;           // fence.mbarrier_init after init: for peers and for TMA
   bool proxyFenced = false;      // fence.proxy.async after init: for the CTA's own TMA
   Warp *initWarp = nullptr;
+  int initLane = 0;
   u32 initEpoch = 0;
   const Instr *initInstr = nullptr;
   VClock clock, released;
@@ -221,6 +226,11 @@ struct Mbar {
 struct Cell {
   u32 w = 0, r = 0;
 };
+// For a CTA that accesses less than 4 bytes at a time: which bytes of a cell have been written at
+// all, by the last write, and read since. Masks; 0: all four (or, if the cell says so, nobody).
+struct Parts {
+  u8 written = 0, last = 0, read = 0;
+};
 
 struct Cta {
   Cluster *cluster = nullptr;
@@ -229,11 +239,12 @@ struct Cta {
   u32 rank = 0;
   std::vector<u8> smem;
   std::vector<Cell> shadow;
+  std::vector<Parts> parts;      // by cell; empty until there is a narrow access
   std::vector<Warp> warps;
   std::vector<Warpgroup> warpgroups;
   NamedBarrier bars[16];
   std::unordered_map<u32, std::unique_ptr<Mbar>> mbars;
-  std::vector<u8> regFile, local;
+  std::vector<u8> regFile, local, localWritten;  // the last: a flag for each byte of `local`
   std::vector<u32> predFile;
   u32 warpsLeft = 0;
   bool exited = false;
@@ -255,7 +266,6 @@ struct WriteEvent {
   const Instr *instr = nullptr;
   bool async = false;     // by the async proxy
   bool anyLane = false;   // not the work of one known lane
-  bool partial = false;   // less than the 4 bytes of a cell
   bool atomic = false;
   bool isMbar = false;
 };
@@ -332,11 +342,13 @@ struct Grid {
   std::vector<std::unique_ptr<Cluster>> running;
   u64 ctasTriggered = 0;         // launch_dependents or exit
   Grid *after = nullptr;         // programmatic launch: the grid griddepcontrol.wait waits for
+  bool waited = false;           // somebody has executed griddepcontrol.wait
   bool finished = false, aborted = false;
   u32 findings = 0;
   u64 instrs = 0;
   Allocation *lastAlloc = nullptr;
   std::shared_ptr<GlobalLog> log;
+  bool impatient = false;        // in this launch each try_wait that has to wait gives up once
   bool allTriggered() const {
     return ctasTriggered >= numClusters * ctasPerCluster;
   }

@@ -16,9 +16,9 @@ struct Allocation {
   std::string what;           // "cuMemAlloc #3", "variable lut"
   void *raw = nullptr;
   size_t rawSize = 0;
-  bool mapped = false;        // raw came from mmap
   u8 *init = nullptr;         // one bit per byte; null if host
   std::vector<u32> writers;   // per 4 bytes: last write event of the launch `writtenBy`
+  std::vector<u8> writerBytes;  // the bytes it wrote (mask; 0: all four); empty: all wrote all
   u64 writtenBy = 0;          // (hazards_global.cpp)
   bool contains(u64 a, u64 n) const { return a >= base && n <= size && a - base <= size - n; }
 };

@@ -89,8 +89,13 @@ struct Program {
   std::vector<int> wgmmaSlot;          // register index -> slot or -1
   bool usesWgmma = false;
   u32 regsPerThread = 0;               // what ptxas would be held to (setmaxnreg starts from it)
+  bool regsAreExact = false;           // it uses setmaxnreg, for which ptxas takes just as many
   std::string where(const Instr &in) const { return module->where(in.loc); }
 };
+
+// A CTA's registers are given out by warpgroups: its threads, rounded up to them.
+constexpr u32 kRegistersPerSm = 65536;
+constexpr u32 wholeWarpgroups(u32 threads) { return (threads + 127) / 128 * 128; }
 
 std::shared_ptr<Program> decodeKernel(std::shared_ptr<Module> m, const KernelAst *k);
 

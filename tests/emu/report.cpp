@@ -43,17 +43,6 @@ void record(Grid *g, const char *code, const std::string &text) {
   emit(text);
 }
 
-std::string lastEvents(const Warp &w) {
-  u32 n = std::min(w.numEvents, 8u);
-  if (!n) return "";
-  std::string s = "    last events of this warp, oldest first:\n";
-  for (u32 i = w.numEvents - n; i < w.numEvents; ++i) {
-    const Instr &in = w.prog->code[w.events[i & 7].pc];
-    s += strf("      %s: %s\n", w.prog->where(in).c_str(), in.stmt ? in.stmt->op.c_str() : "exit");
-  }
-  return s;
-}
-
 }  // namespace
 
 Options theOptions;
@@ -73,6 +62,17 @@ std::string describeActor(const Cluster &c, int actor) {
     case ActorInfo::CpAsyncActor: return strf("cp.async of warp %u", a.index) + cta;
     default: return strf("a bulk copy that reports to the mbarrier at %u", a.index) + cta;
   }
+}
+
+std::string lastEvents(const Warp &w, u32 most) {
+  u32 n = std::min(w.numEvents, most);
+  if (!n) return "";
+  std::string s = "    last events of this warp, oldest first:\n";
+  for (u32 i = w.numEvents - n; i < w.numEvents; ++i) {
+    const Instr &in = w.prog->code[w.events[i & 7].pc];
+    s += strf("      %s: %s\n", w.prog->where(in).c_str(), in.stmt ? in.stmt->op.c_str() : "exit");
+  }
+  return s;
 }
 
 Step finding(Warp &w, const Instr &in, const char *code, const std::string &text, int lane) {

@@ -24,13 +24,14 @@ struct Options {
 extern Options theOptions;
 inline Options &options() { return theOptions; }
 
-// Codes are short names such as "shared-race"; README.md lists them all.
+// Codes are short names such as "race"; README.md lists them all.
 // Returns Step::Abort once a launch has enough findings, else Step::Next.
 Step finding(Warp &w, const Instr &in, const char *code, const std::string &text, int lane = -1);
 Step fatal(Warp &w, const Instr &in, const char *code, const std::string &text, int lane = -1);
 void findingText(Grid *g, const char *code, const std::string &text);  // no single warp to blame
 
 std::string describeWarp(const Warp &w);
+std::string lastEvents(const Warp &w, u32 most = 8);
 std::string describeActor(const Cluster &c, int actor);
 
 const std::string &reportText();

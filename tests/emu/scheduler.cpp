@@ -125,9 +125,9 @@ void exitLanes(Warp &w, const Instr &in, u32 m) {
   f.mask &= ~m;
   f.pc = w.pc + 1;
   if (!f.mask) w.frags.erase(w.frags.begin() + w.cur);
-  if (w.live) return;
-  hzWarpExit(w, in);
   Cta &cta = *w.cta;
+  if (w.live) return namedBarriersAfterExit(cta);
+  hzWarpExit(w, in);
   Cluster &c = *cta.cluster;
   ++c.progress;
   --c.warpsLeft;
@@ -137,6 +137,7 @@ void exitLanes(Warp &w, const Instr &in, u32 m) {
     if (!cta.launchedDependents) ++cta.grid->ctasTriggered;
     cta.launchedDependents = true;
   }
+  namedBarriersAfterExit(cta);
   clusterBarrierCheck(c);
 }
 
@@ -277,6 +278,7 @@ class GridRunner {
             if (++listed <= 24)
               text += "    " + describeWarp(w) + " at " + w.prog->where(w.prog->code[f.pc]) + ": " +
                       describeWait(w, f) + "\n";
+            if (listed <= 6) text += lastEvents(w, 4);
           }
         }
     if (listed > 24) text += strf("    ... and %d more\n", listed - 24);
@@ -410,7 +412,7 @@ void runGrids(const std::vector<Grid *> &chain) {
 }
 
 std::unique_ptr<Grid> makeGrid(std::shared_ptr<Program> prog, const LaunchConfig &cfg,
-                               const std::vector<u8> &params, int device, std::string *why) {
+                               const std::vector<u8> &params, int device) {
   auto g = std::make_unique<Grid>();
   g->prog = prog;
   g->cfg = cfg;
@@ -432,15 +434,12 @@ std::unique_ptr<Grid> makeGrid(std::shared_ptr<Program> prog, const LaunchConfig
   if (st == 0) g->dynamicOffset = 0;
   g->sharedBytes = g->dynamicOffset + cfg.dynamicShared;
   g->numClusters = u64(cfg.grid[0]) * cfg.grid[1] * cfg.grid[2] / g->ctasPerCluster;
-  if (g->sharedBytes > 232448) {
-    *why = strf("%u bytes of shared memory; an SM has 232448", g->sharedBytes);
-    return nullptr;
-  }
   const u32 windows[] = {1, 1, 2, 3, 4};
   u32 w = options().window ? u32(options().window) : windows[rng().below(5)];
   g->window = std::max(1u, std::min(w, u32(options().sms) / g->ctasPerCluster));
   engine.mode = options().async == 2 ? int(rng().below(4)) : options().async;
   if (engine.mode == 3) engine.mode = 2;
+  g->impatient = Rng{options().seed << 32 | g->id}.chance(1, 2);  // leaves `engine.rng` as it is
   return g;
 }
 

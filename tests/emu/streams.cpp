@@ -46,8 +46,7 @@ void runLaunches(const CommandPtr &first) {
   std::vector<std::unique_ptr<Grid>> grids;
   std::vector<Grid *> list;
   for (const CommandPtr &c : chain) {
-    std::string why;
-    auto g = makeGrid(c->launch->prog, c->launch->cfg, c->launch->params, c->launch->device, &why);
+    auto g = makeGrid(c->launch->prog, c->launch->cfg, c->launch->params, c->launch->device);
     if (!grids.empty()) g->after = grids.back().get();
     list.push_back(g.get());
     grids.push_back(std::move(g));

@@ -34,7 +34,7 @@ std::string describeWait(const Warp &w, const Frag &f) {
                                          f.mask, wait.need & w.live & ~f.mask);
     case WaitKind::Mbarrier: return "waits for the " + describeMbar(*wait.mbar);
     case WaitKind::NamedBarrier:
-      for (u32 i : b.who) who += strf(" %u", i);
+      for (const NamedBarrier::Arrival &a : b.who) who += strf(" %u", a.warp);
       return strf("waits at named barrier %u: %u of %u threads have arrived (warps%s)", wait.id,
                   b.arrived, b.expected, who.c_str());
     case WaitKind::ClusterBarrier:
