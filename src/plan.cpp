@@ -77,6 +77,27 @@ static const char *reference_reason(const Problem &p, const DeviceProps &device)
   return "no faster kernel serves these shapes";
 }
 
+// Why a row of the fast families was taken, by its predicate: what that found, in words.
+static const struct { Serves serves; const char *words; } kReasons[] = {
+    {always, "it serves this head_dim at any length"},
+    {fwd_any, "it is the forward for this head_dim, and no special case holds"},
+    {fwd_few, "all query rows of a group of heads fit one tile of 64"},
+    {fwd_packed, "the query heads of a group share tiles, which saves a quarter of them or more"},
+    {fwd_long, "the rows are long enough for tiles of 192"},
+    {bwd_long, "there are keys enough for tiles of 192"},
+    {fp8_heads, "each head has one scale, or none"},
+    {fp8_heads_long, "each head has one scale, or none, and tiles of 192 rows pay at these lengths"},
+    {fp8_heads_short, "each head has one scale, or none, and there are few keys"},
+    {fp8_blocks, "blocks of rows have scales of their own"},
+    {fp8_exact, "FA3PTX_FLAG_ACCURATE asks for sums in fp32"},
+};
+
+static const char *reason_of(const Row &row) {
+  for (const auto &r : kReasons)
+    if (r.serves == row.serves) return r.words;
+  return "it was named";
+}
+
 static fa3ptx_status fill_in(const Problem &p, const DeviceProps &device, RowIndex row,
                              const Family &family, Plan &plan, Error &e) {
   plan.count = 0;
@@ -84,7 +105,7 @@ static fa3ptx_status fill_in(const Problem &p, const DeviceProps &device, RowInd
   plan.row = row;
   plan.too_large = false;
   plan.workspace = 0;
-  plan.reason = family.reference ? reference_reason(p, device) : "";
+  plan.reason = family.reference ? reference_reason(p, device) : reason_of(kRows[row]);
   family.fill(p, device, row, plan);
   if (!plan.too_large) return FA3PTX_OK;
   return fail(e, FA3PTX_ERROR_UNSUPPORTED,
@@ -154,6 +175,7 @@ void add_map(Step &s, uint16_t offset, const fa3ptx_tensor &t, int32_t dim, int3
               : t.dtype == FA3PTX_FP16 ? TensorMap::FP16
                                        : TensorMap::BYTE;
   m.swizzle = swizzle;
+  m.read_once = false;
 }
 
 namespace {
@@ -200,9 +222,7 @@ void explain(const Problem &p, const DeviceProps &device, const Plan &plan,
              info.grid[0], info.grid[1], info.grid[2], info.cluster, device.sm_count,
              plan.main + 1, plan.count);
   text.add("; workspace %zu bytes; chosen because %s%s.", plan.workspace,
-           plan.reason[0] ? plan.reason
-                          : "it is the first row of kernels.def that serves these shapes",
-           p.has(FA3PTX_FLAG_DETERMINISTIC) ? "; deterministic" : "");
+           plan.reason, p.has(FA3PTX_FLAG_DETERMINISTIC) ? "; deterministic" : "");
 }
 
 } // namespace fa3ptx

@@ -21,7 +21,8 @@ fa3ptx_status encode(const Driver &driver, const TensorMap &m, unsigned char *pa
   const CUresult result = driver.cuTensorMapEncodeTiled(
       reinterpret_cast<CUtensorMap *>(params + m.offset), kElement[m.element], m.rank, m.data,
       extent, stride, box, every_element, CU_TENSOR_MAP_INTERLEAVE_NONE, kSwizzle[m.swizzle],
-      CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+      m.read_once ? CU_TENSOR_MAP_L2_PROMOTION_NONE : CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS) return driver_failure(driver, "cuTensorMapEncodeTiled", result, e);
   return FA3PTX_OK;
 }
