@@ -110,6 +110,7 @@ typedef struct fa3ptx_scale {
  *   lse  fp32, contiguous (batch, heads_q, seqlen_q), 4-byte aligned; NULL: not wanted
  * Query head h reads key/value head h / (heads_q / heads_kv).
  * A row that sees no key gets O = 0 and LSE = -infinity.
+ * Exponents are fp32: a row with scores, softmax_scale * (q . k), beyond +-1e8 may become NaN.
  * q, k and v of E4M3: o is BF16 or FP16; head_dim is a multiple of 16 and head_dim_v the same; the
  * scales below count.  The other types have no scales: their data pointers must be NULL.        */
 typedef struct fa3ptx_forward_args {
@@ -123,7 +124,7 @@ typedef struct fa3ptx_forward_args {
   int32_t heads_kv;     /* >= 1 */
   int32_t head_dim;     /* 8, 16, ... 256 */
   int32_t head_dim_v;   /* 8, 16, ... 256; 0 means head_dim */
-  float softmax_scale;  /* > 0 and finite; 0 means 1/sqrt(head_dim) */
+  float softmax_scale;  /* > 0, at most 2e38; 0 means 1/sqrt(head_dim) */
   int32_t mask;         /* fa3ptx_mask */
   uint32_t flags;
   void *workspace;      /* device memory, 256-byte aligned; may be NULL where the size query is 0 */

@@ -86,7 +86,7 @@ static const struct { Serves serves; const char *words; } kReasons[] = {
     {fwd_long, "the rows are long enough for tiles of 192"},
     {bwd_long, "there are keys enough for tiles of 192"},
     {fp8_heads, "each head has one scale, or none"},
-    {fp8_heads_long, "each head has one scale, or none, and tiles of 192 rows pay at these lengths"},
+    {fp8_heads_long, "each head has one scale, or none, and tiles of 192 rows pay"},
     {fp8_heads_short, "each head has one scale, or none, and there are few keys"},
     {fp8_blocks, "blocks of rows have scales of their own"},
     {fp8_exact, "FA3PTX_FLAG_ACCURATE asks for sums in fp32"},

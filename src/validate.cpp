@@ -18,6 +18,7 @@ __extension__ typedef __int128 Wide; // sums of products of int64
   } while (0)
 
 constexpr int kMaxHeadDim = REF_MAX_HEAD_DIM;
+constexpr float kMaxSoftmaxScale = 2e38f; // times log2(e) it is still a finite float
 constexpr int64_t kMaxStrideBytes = int64_t(1) << 40; // what a TMA tensor map can hold
 
 const char *const kAxis[3] = {"stride_batch", "stride_seq", "stride_head"};
@@ -105,9 +106,9 @@ fa3ptx_status check_options(const Problem &p, int32_t mask, float softmax_scale,
                          (p.backward ? 0 : FA3PTX_FLAG_ACCURATE);
   if (p.flags & ~known)
     REJECT("flags = 0x%x: bits 0x%x mean nothing and must be 0", p.flags, p.flags & ~known);
-  if (!std::isfinite(softmax_scale) || softmax_scale < 0)
-    REJECT("softmax_scale = %g: must be positive and finite, or 0 for 1/sqrt(head_dim)",
-           double(softmax_scale));
+  if (!(softmax_scale >= 0 && softmax_scale <= kMaxSoftmaxScale))
+    REJECT("softmax_scale = %g: must be positive and at most %g, or 0 for 1/sqrt(head_dim)",
+           double(softmax_scale), double(kMaxSoftmaxScale));
   return FA3PTX_OK;
 }
 
@@ -196,8 +197,8 @@ fa3ptx_status check_lse(const Problem &p, Error &e) {
 }
 
 // Scales of an operand; resolves heads = 0.
-fa3ptx_status check_scale(const char *name, fa3ptx_scale &s, const Problem &p, int32_t heads,
-                          int least_block, Error &e) {
+fa3ptx_status check_scale(const char *name, fa3ptx_scale &s, const Problem &p, int32_t seqlen,
+                          int32_t heads, int least_block, Error &e) {
   const void *const data = s.data;
   if (s.data && p.q.dtype != FA3PTX_E4M3)
     REJECT("%s.data = %p: must be NULL where q is not E4M3", name, data);
@@ -214,6 +215,13 @@ fa3ptx_status check_scale(const char *name, fa3ptx_scale &s, const Problem &p, i
   if (s.heads == 0) s.heads = p.heads_kv;
   if (s.heads < 0 || heads % s.heads != 0)
     REJECT("%s.heads = %d: must be a divisor of the tensor's heads, %d", name, s.heads, heads);
+  const int64_t blocks = s.block > 0 ? ceil_div(seqlen, s.block) : 1;
+  const Wide last = Wide(p.batch > 0 ? p.batch - 1 : 0) * s.stride_batch +
+                    Wide(s.heads - 1) * s.stride_head +
+                    Wide(blocks > 0 ? blocks - 1 : 0) * s.stride_block;
+  if (last * 4 + Wide(uintptr_t(data)) > Wide(INT64_MAX))
+    REJECT("%s: its last scale is more than 2^63 bytes from address 0 (strides %lld, %lld, %lld)",
+           name, (long long)s.stride_batch, (long long)s.stride_head, (long long)s.stride_block);
   return FA3PTX_OK;
 }
 
@@ -255,9 +263,9 @@ fa3ptx_status validate(const fa3ptx_forward_args *args, Depth depth, Problem &p,
   p.q_scale = p.k_scale = p.v_scale = {};
   if (has_scales) p.q_scale = args->q_scale, p.k_scale = args->k_scale, p.v_scale = args->v_scale;
   TRY(check(p, args->mask, args->softmax_scale, depth, e));
-  TRY(check_scale("q_scale", p.q_scale, p, p.heads_q, 16, e));
-  TRY(check_scale("k_scale", p.k_scale, p, p.heads_kv, 32, e));
-  return check_scale("v_scale", p.v_scale, p, p.heads_kv, 32, e);
+  TRY(check_scale("q_scale", p.q_scale, p, p.seqlen_q, p.heads_q, 16, e));
+  TRY(check_scale("k_scale", p.k_scale, p, p.seqlen_k, p.heads_kv, 32, e));
+  return check_scale("v_scale", p.v_scale, p, p.seqlen_k, p.heads_kv, 32, e);
 }
 
 fa3ptx_status validate(const fa3ptx_backward_args *args, Depth depth, Problem &p, Error &e) {

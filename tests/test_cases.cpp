@@ -1,5 +1,5 @@
 // test_cases.cpp - inputs that made attention kernels elsewhere hang, fault or lie: lengths, masks,
-// extreme values, head groups.  Memory and call handling are in test_memory.cpp.
+// extreme values, head groups.  Memory is test_memory.cpp's subject.
 #include <cmath>
 #include <limits>
 
@@ -124,6 +124,27 @@ DEVICE_CASE("few queries against a long context", Case::any_device, 120) {
       VerifyOptions options;
       options.rows = some_rows(p);
       check(p, options);
+    }
+}
+
+// Exponents are differences of scores as far from zero as this.
+DEVICE_CASE("scores up to 1e8: O is finite and LSE right") {
+  for (fa3ptx_dtype dtype : {FA3PTX_BF16, FA3PTX_FP16})
+    for (int head_dim : {64, 128, 256}) {
+      Problem p = shape(1, 70, 300, 2, 1, head_dim);
+      p.dtype = dtype;
+      p.softmax_scale = 1.4e6f;
+      const Values values = make_values(p);
+      const Reference ref = reference(p, values, false);
+      const Outputs out = forward(p, values);
+      double largest = 0;
+      for (size_t i = 0; i < ref.lse.size(); ++i) {
+        largest = std::max(largest, std::fabs(ref.lse[i]));
+        CHECK(std::fabs(out.lse[i] - ref.lse[i]) <= 1e-6 * std::fabs(ref.lse[i]));
+      }
+      CHECK(largest > 3e7);
+      CHECK(largest < 1e8);
+      for (uint16_t bits : out.o.bits) CHECK(std::isfinite(from_storage(dtype, bits)));
     }
 }
 

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <climits>
 #include <cstring>
+#include <map>
 #include <set>
 #include <string>
 
@@ -240,6 +241,51 @@ TEST_CASE("explain: fields and sentences agree with the plan") {
   for (const char *words : {"bwd_ref_dq_bf16", "tile 8 x 32", "grid 100 x 1 x 1",
                             "workspace 3328 bytes", "FA3PTX_FLAG_REFERENCE", "deterministic"})
     CHECK(text.find(words) != std::string::npos);
+}
+
+TEST_CASE("explain: the reason is that of the row, in words, and differs with it") {
+  std::map<std::string, std::string> reasons; // by kernel
+  const auto ask = [&](int length, int heads_q, bool causal) {
+    fa3ptx_forward_args a = forward_shape(FA3PTX_BF16, 8, length, length, heads_q, 4, 64);
+    a.mask = causal ? FA3PTX_MASK_CAUSAL : FA3PTX_MASK_NONE;
+    fa3ptx_plan_info info = {};
+    info.struct_size = sizeof info;
+    REQUIRE(fa3ptx_explain_forward(&a, &info) == FA3PTX_OK);
+    const std::string text = info.text;
+    const size_t at = text.find("chosen because ");
+    REQUIRE(at != std::string::npos);
+    return reasons[info.kernel] = text.substr(at + 15);
+  };
+  CHECK(ask(4, 16, false).find("group") != std::string::npos);
+  CHECK(ask(40, 16, false).find("share tiles") != std::string::npos);
+  CHECK(ask(500, 4, true).find("no special case") != std::string::npos);
+  CHECK(ask(4096, 4, true).find("192") != std::string::npos);
+  CHECK(reasons.size() == 4);
+}
+
+TEST_CASE("every row that heads a plan has a reason in words") {
+  for (int i = 0; i < kRowCount; ++i) {
+    Plan plan = {};
+    Error e = {};
+    const Row &row = kRows[i];
+    if (row.serves == part) continue;
+    const bool backward = row.role == Role::BWD || row.role == Role::BWD_REF_DQ;
+    const int dim = row.head_dim ? row.head_dim : 64;
+    const auto planned = [&](auto args) {
+      args.head_dim_v = row.head_dim_v;
+      if (row.dtype == Dtype::E4M3) args.o.dtype = FA3PTX_BF16;
+      args.mask = row.mask == Mask::CAUSAL ? FA3PTX_MASK_CAUSAL : FA3PTX_MASK_NONE;
+      Problem p;
+      REQUIRE(validate(&args, Depth::SHAPES, p, e) == FA3PTX_OK);
+      return plan_row(p, kH200, RowIndex(i), plan, e);
+    };
+    CAPTURE(row.name);
+    const fa3ptx_dtype dtype = fa3ptx_dtype(row.dtype);
+    REQUIRE((backward ? planned(backward_shape(dtype, 1, 4, 64, 8, 2, dim))
+                      : planned(forward_shape(dtype, 1, 4, 64, 8, 2, dim))) == FA3PTX_OK);
+    CHECK(std::string(plan.reason) != "it was named");
+    CHECK(std::string(plan.reason).size() > 10);
+  }
 }
 
 TEST_CASE("tensor maps: bytes, legal strides where the extent is 1") {

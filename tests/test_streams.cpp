@@ -1,0 +1,90 @@
+// test_streams.cpp - calls in streams and in graphs.
+#include "hand_call.h"
+
+namespace {
+
+// Calls are captured, and the graph is launched twice.
+struct AsGraph : Through {
+  fa3ptx_status forward(const fa3ptx_forward_args &a) override {
+    fa3ptx_status status = FA3PTX_OK;
+    run_as_graph([&] { status = fa3ptx_forward(&a, device().stream); }, 2);
+    return status;
+  }
+  fa3ptx_status backward(const fa3ptx_backward_args &a) override {
+    fa3ptx_status status = FA3PTX_OK;
+    run_as_graph([&] { status = fa3ptx_backward(&a, device().stream); }, 2);
+    return status;
+  }
+};
+
+} // namespace
+
+DEVICE_CASE("a captured call replays with whatever the buffers hold then") {
+  for (int seqlen_k : {pick(300, 70), 0}) {
+    Problem p = shape(2, 65, 4, 2, 64, true);
+    p.seqlen_k = seqlen_k;
+    Call call(p);
+    CUgraph graph = nullptr;
+    CUgraphExec exec = nullptr;
+    CUDA(cuStreamBeginCapture(device().stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    CHECK(fa3ptx_forward(&call.args, device().stream) == FA3PTX_OK);
+    CUDA(cuStreamEndCapture(device().stream, &graph));
+    CUDA(cuGraphInstantiate(&exec, graph, 0));
+    CHECK(call.untouched()); // capturing runs nothing
+    for (uint64_t seed = 1; seed <= 3; ++seed) {
+      p.seed = seed;
+      const Values values = make_values(p);
+      call.q.write(values.q);
+      call.k.write(values.k);
+      call.v.write(values.v);
+      CUDA(cuCtxSynchronize());
+      call.clear();
+      REQUIRE(call.run() == FA3PTX_OK);
+      const std::vector<uint32_t> eager = call.output();
+      call.clear();
+      CUDA(cuGraphLaunch(exec, device().stream));
+      CUDA(cuStreamSynchronize(device().stream));
+      CHECK(call.output() == eager);
+    }
+  }
+}
+
+DEVICE_CASE("captured in the strictest mode, forward and backward are right, every launch again") {
+  REQUIRE(fa3ptx_preload() == FA3PTX_OK); // loading a kernel is more than enqueuing
+  AsGraph machine;
+  const uint32_t kinds[] = {0, FA3PTX_FLAG_DETERMINISTIC, FA3PTX_FLAG_REFERENCE};
+  for (int head_dim : {64, 128, 192, 256})
+    for (uint32_t flags : kinds)
+      for (int seqlen_k : {140, 0}) {
+        Problem p = shape(1, 65, 4, 2, head_dim, true);
+        p.seqlen_k = seqlen_k, p.flags = flags;
+        INFO(p.name());
+        CHECK(join(verify(machine, p, with_backward({}))) == "");
+      }
+}
+
+DEVICE_CASE("work goes to the caller's stream, after what is in it", Case::real_gpu) {
+  // A long forward call keeps the stream busy; then the real inputs overwrite NaN; then the call.
+  Call busy(shape(4, 8192, 16, 16, 128));
+  Call call(shape(2, 131, 3, 3, 64));
+  REQUIRE(call.run() == FA3PTX_OK);
+  const std::vector<uint32_t> want = call.output();
+  const Dense real = call.values.q;
+  Dense nan = real;
+  nan.bits.assign(nan.bits.size(), 0x7FFF);
+  DeviceTensor source(call.p, real);
+  call.q.write(nan);
+  call.clear();
+  for (int i = 0; i < 20; ++i) CHECK(fa3ptx_forward(&busy.args, device().stream) == FA3PTX_OK);
+  CUDA(cuMemcpyDtoDAsync(call.q.buffer.address, source.buffer.address, real.bits.size() * 2,
+                         device().stream));
+  CHECK(fa3ptx_forward(&call.args, device().stream) == FA3PTX_OK);
+  CHECK(device().cuda.cuStreamQuery(device().stream) == CUDA_ERROR_NOT_READY); // calls don't wait
+  CUDA(cuStreamSynchronize(device().stream));
+  CHECK(call.output() == want);
+}
+
+DEVICE_CASE("every kernel can be loaded beforehand") {
+  CHECK(fa3ptx_preload() == FA3PTX_OK);
+  CHECK(fa3ptx_preload() == FA3PTX_OK);
+}
