@@ -176,7 +176,7 @@ std::vector<::Problem> problems_of(const Row &row) {
         odd.seqlen_k -= (odd.seqlen_k - odd.seqlen_q + row.tile_n - 10) % row.tile_n;
       if (causal || along > deep) problems.push_back(odd);
     }
-    problems.push_back(with_tiles(p, row, row.stages, -3, across, -3));
+    problems.push_back(with_tiles(p, row, row.stages, -7, across, -3));
     problems.push_back(with_tiles(p, row, 1, -5, across, -3));
     if (!is_backward(row)) {
       // An odd number of blocks in a CTA of several tiles, which so ends on the other P set; with a
