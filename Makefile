@@ -146,7 +146,7 @@ $(BUILD)/bench/bench: $(patsubst %.cpp,$(BUILD)/%.o,$(wildcard bench/*.cpp)) $(A
 GPU   := $(wildcard /dev/nvidia[0-9]*)
 WHERE := $(if $(GPU),tests,tests_emu)
 SCRIPTS := $(wildcard $(if $(shell command -v python3),tests/test_*.py) tests/test_*.sh)
-JOBS  ?= $(if $(filter 1 2 3 4 5 6 7,$(CORES)),$(CORES),8)
+JOBS  ?= $(if $(filter 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15,$(CORES)),$(CORES),16)
 RUN_TESTS = FA3PTX_TEST_JOBS=$(JOBS) FA3PTX_LIBRARY=$(BUILD)/$(WHERE)/libfa3ptx.so \
   BUILD='$(BUILD)' CC='$(CC)' CXX='$(CXX)' CUDA_INC='$(CUDA_INC)' \
   $(if $(GPU),,FA3PTX_LIBCUDA=$(EMULATED)) sh tests/run.sh
