@@ -92,7 +92,7 @@ struct Warpgroup {
 };
 
 // ---- warps ------------------------------------------------------------------------------------
-struct WarpEvent { u32 pc; u64 tick; };
+struct WarpEvent { u32 pc, times; };  // `times` in a row: a wait that spins
 
 struct Warp {
   Cta *cta = nullptr;
@@ -175,7 +175,11 @@ struct Warp {
 
   WarpEvent events[8] = {};
   u32 numEvents = 0;
-  void note(u32 at, u64 tick) { events[numEvents++ & 7] = {at, tick}; }
+  void note(u32 at) {
+    WarpEvent &last = events[(numEvents - 1) & 7];
+    if (numEvents && last.pc == at) ++last.times;
+    else events[numEvents++ & 7] = {at, 1};
+  }
 };
 
 // ---- barriers ---------------------------------------------------------------------------------

@@ -70,7 +70,9 @@ std::string lastEvents(const Warp &w, u32 most) {
   std::string s = "    last events of this warp, oldest first:\n";
   for (u32 i = w.numEvents - n; i < w.numEvents; ++i) {
     const Instr &in = w.prog->code[w.events[i & 7].pc];
-    s += strf("      %s: %s\n", w.prog->where(in).c_str(), in.stmt ? in.stmt->op.c_str() : "exit");
+    u32 times = w.events[i & 7].times;
+    s += strf("      %s: %s", w.prog->where(in).c_str(), in.stmt ? in.stmt->op.c_str() : "exit");
+    s += times > 1 ? strf(" (%u times)\n", times) : "\n";
   }
   return s;
 }

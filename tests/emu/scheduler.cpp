@@ -115,7 +115,7 @@ bool slowChecks(Warp &w, const Instr &in, u32 m, Step *s) {
   if (in.flags & kTouchesWgmma) {
     if ((*s = checkWgmmaTouch(w, in)) != Step::Next) return false;
   }
-  if (in.flags & kNotable) w.note(w.pc, tick());
+  if (in.flags & kNotable) w.note(w.pc);
   return true;
 }
 
