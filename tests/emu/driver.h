@@ -42,7 +42,6 @@ struct Kernel {
 void initOptions();
 bool initialised();
 Context *currentContext();               // null: none
-int maxSharedOptin();
 Stream *streamOf(CUstream s);            // null: not a stream
 CUresult imageFromData(const void *data, Image **out);
 CUresult kernelFromImage(Image *image, const char *name, Kernel **out);

@@ -34,7 +34,6 @@ namespace emu {
 
 bool initialised() { return isInitialised; }
 Context *currentContext() { return contextStack.empty() ? nullptr : contextStack.back(); }
-int maxSharedOptin() { return options().cc >= 90 ? 232448 : 166912; }
 
 void initOptions() {
   Options &o = options();

@@ -247,10 +247,7 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *n, CUfunction f, int t
   Kernel *k = kernelOf(f);
   if (!k) return CUDA_ERROR_INVALID_HANDLE;
   if (!n || threads <= 0) return CUDA_ERROR_INVALID_VALUE;
-  int shared = int(dynamicShared) + int(k->program->ast->staticShared) + 1024;
-  u32 regs = std::max(1u, k->program->regsPerThread) * wholeWarpgroups(u32(threads));
-  *n = std::min({2048 / threads, (maxSharedOptin() + 1024) / shared, int(kRegistersPerSm / regs),
-                 32});
+  *n = int(blocksPerSm(*k->program, u32(threads), u32(dynamicShared)));
   return CUDA_SUCCESS;
 }
 

@@ -342,7 +342,8 @@ struct Grid {
   u32 threads = 0, warpsPerCta = 0, ctasPerCluster = 0;
   u32 sharedBytes = 0, dynamicOffset = 0;
   u64 numClusters = 0, nextCluster = 0, clustersDone = 0;
-  u32 window = 1;                // clusters in flight at most
+  u32 window = 1;                // clusters in flight at most, while all goes well
+  u32 resident = 1;              // what fits the device: more start if those in flight wait
   std::vector<std::unique_ptr<Cluster>> running;
   u64 ctasTriggered = 0;         // launch_dependents or exit
   Grid *after = nullptr;         // programmatic launch: the grid griddepcontrol.wait waits for

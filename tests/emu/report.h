@@ -23,6 +23,8 @@ struct Options {
 };
 extern Options theOptions;
 inline Options &options() { return theOptions; }
+// Shared memory of a CTA at most.
+inline int maxSharedOptin() { return options().cc >= 90 ? 232448 : 166912; }
 
 // Codes are short names such as "race"; README.md lists them all.
 // Returns Step::Abort once a launch has enough findings, else Step::Next.

@@ -187,6 +187,12 @@ void runWarp(Warp &w, int burst) {
   w.grid->instrs += ran;
 }
 
+bool spins(const Warp &w) {
+  for (const Frag &f : w.frags)
+    if (!f.blocked) return true;
+  return false;
+}
+
 bool allConvergeBlocked(const Warp &w) {
   for (const Frag &f : w.frags)
     if (!f.blocked || f.wait.kind != WaitKind::Converge) return false;
@@ -274,7 +280,7 @@ class GridRunner {
         for (Warp &w : cta->warps) {
           if (w.done()) continue;
           for (const Frag &f : w.frags) {
-            if (f.wait.kind == WaitKind::Converge) code = "divergence";
+            if (f.wait.kind == WaitKind::Converge && !spins(w)) code = "divergence";
             if (++listed <= 24)
               text += "    " + describeWarp(w) + " at " + w.prog->where(w.prog->code[f.pc]) + ": " +
                       describeWait(w, f) + "\n";
@@ -288,9 +294,7 @@ class GridRunner {
     g_.running.clear();
   }
 
-  u32 maxWindow() const {
-    return std::max<u32>(g_.window, std::max(1u, u32(options().sms) / g_.ctasPerCluster));
-  }
+  u32 maxWindow() const { return std::max(g_.window, g_.resident); }
 
  private:
   bool starved(const Warp &w) const {
@@ -411,6 +415,13 @@ void runGrids(const std::vector<Grid *> &chain) {
   }
 }
 
+u32 blocksPerSm(const Program &prog, u32 threads, u32 dynamicShared) {
+  u32 shared = dynamicShared + prog.ast->staticShared + 1024;
+  u32 regs = std::max(1u, prog.regsPerThread) * wholeWarpgroups(threads);
+  return std::min({2048 / threads, u32(maxSharedOptin() + 1024) / shared, kRegistersPerSm / regs,
+                   32u});
+}
+
 std::unique_ptr<Grid> makeGrid(std::shared_ptr<Program> prog, const LaunchConfig &cfg,
                                const std::vector<u8> &params, int device) {
   auto g = std::make_unique<Grid>();
@@ -437,6 +448,8 @@ std::unique_ptr<Grid> makeGrid(std::shared_ptr<Program> prog, const LaunchConfig
   const u32 windows[] = {1, 1, 2, 3, 4};
   u32 w = options().window ? u32(options().window) : windows[rng().below(5)];
   g->window = std::max(1u, std::min(w, u32(options().sms) / g->ctasPerCluster));
+  g->resident = std::max(1u, blocksPerSm(*prog, g->threads, cfg.dynamicShared) *
+                                 u32(options().sms) / g->ctasPerCluster);
   engine.mode = options().async == 2 ? int(rng().below(4)) : options().async;
   if (engine.mode == 3) engine.mode = 2;
   g->impatient = Rng{options().seed << 32 | g->id}.chance(1, 2);  // leaves `engine.rng` as it is

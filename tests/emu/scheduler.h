@@ -7,6 +7,8 @@ namespace emu {
 // Prepares a launch; null and *why on an impossible configuration.
 std::unique_ptr<Grid> makeGrid(std::shared_ptr<Program> prog, const LaunchConfig &cfg,
                                const std::vector<u8> &params, int device);
+// CTAs that fit a multiprocessor at a time.
+u32 blocksPerSm(const Program &prog, u32 threads, u32 dynamicShared);
 // Runs a kernel and the programmatic launches that follow it in its stream.
 void runGrids(const std::vector<Grid *> &chain);
 void seedScheduler(u64 seed);
