@@ -23,3 +23,16 @@ std::vector<Mutant> find_mutants(const std::string &text);
 // The mutant that shows whether the statement is executed at all: it traps.
 Mutant trap_at(const Mutant &);
 void apply(const Mutant &, char *text);
+
+// A line of tests/mutate/equivalent.txt, a mutant that changes nothing:
+//     kernel pattern | file | in the source line | in the statement, #n
+// A source line is followed by " > " and the next one.
+struct Equivalent {
+  std::string kernel, file, source, statement;
+  int repeat; // 0: any
+  bool used = false;
+};
+std::vector<Equivalent> read_equivalents();
+// The line that speaks of this mutant of this kernel, or null.
+Equivalent *find_equivalent(std::vector<Equivalent> &all, const std::string &kernel,
+                            const Mutant &m);

@@ -2,8 +2,15 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "mutants.h"
+#include "src/kernels.h"
+
+#define KERNEL(name, ...) \
+  extern "C" __attribute__((visibility("hidden"), weak)) const char fa3ptx_image_##name[];
+#include "src/kernels.def"
+#undef KERNEL
 
 static const char *const kernel = R"(# 1 "a.ptx"
 .version 8.3
@@ -77,5 +84,31 @@ TEST_CASE("a mutant changes its statement and no other, and keeps lines where th
     CHECK(damaged.compare(m.begin, m.replacement.size(), m.replacement) == 0);
     CHECK(std::count(damaged.begin(), damaged.end(), '\n') ==
           std::count(text.begin(), text.end(), '\n'));
+  }
+}
+
+// That it would survive, the mutation run finds out; that there still is such a mutant, this does.
+TEST_CASE("every line of the list of equivalents speaks of a mutant of some kernel") {
+  static const char *const images[] = {
+#define KERNEL(name, ...) fa3ptx_image_##name,
+#include "src/kernels.def"
+#undef KERNEL
+  };
+  std::vector<Equivalent> list = read_equivalents();
+  CHECK(list.size() > 10);
+  for (int row = 0; row < fa3ptx::kRowCount; ++row) {
+    if (!images[row] || !std::memcmp(images[row], "\177ELF", 4)) {
+      MESSAGE("a build without the PTX of every row: nothing to compare");
+      return;
+    }
+    for (const Mutant &m : find_mutants(images[row]))
+      for (Equivalent &e : list) {
+        std::vector<Equivalent> alone{e};
+        if (!e.used && find_equivalent(alone, fa3ptx::kRows[row].name, m)) e.used = true;
+      }
+  }
+  for (const Equivalent &e : list) {
+    INFO(e.kernel, " | ", e.file, " | ", e.source, " | ", e.statement, " #", e.repeat);
+    CHECK(e.used);
   }
 }
