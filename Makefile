@@ -159,6 +159,7 @@ demo:
 check:
 	@$(MAKE) --no-print-directory setup
 	@$(MAKE) --no-print-directory all programs
+	@$(if $(GPU),,echo 'No GPU here: the kernels run on the emulated driver$(comma) $(EMULATED).')
 	@$(RUN_TESTS) $(PROGRAMS:%=$(BUILD)/$(WHERE)/%) $(SCRIPTS)
 programs: $(PROGRAMS:%=$(BUILD)/$(WHERE)/%) $(if $(GPU),,$(EMULATED))
 ## gpu-check   all tests on the GPU, then small shapes under compute-sanitizer

@@ -102,6 +102,7 @@ DEVICE_CASE("emulator: syntax errors, wrong widths and undeclared names are refu
                      {".reg .b32 a; .reg .b64 b; add.u32 a, b, 1;", "64 bits"},
                      {".reg .b32 a; add.u32 a, nothing, 1;", "unknown name"},
                      {".reg .b32 a; ld.shared.v2.b32 a, [a];", "vector"},
+                     {".reg .f32 a; mov.f32 a, 0f0;", "8 digits"},
                      {"bra nowhere;", "nowhere"}};
   for (const Bad &x : bad) {
     CAPTURE(x.body);

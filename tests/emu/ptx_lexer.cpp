@@ -138,6 +138,7 @@ class Lexer {
       pos_ += 2;
       while (isxdigit(u8(at(pos_)))) ++pos_;
       bool f32 = k == 'f' || k == 'F';
+      if (pos_ - start != (f32 ? 10 : 18)) fail("a hexadecimal float has 8 digits, a double 16");
       Token &t = push(f32 ? Tok::F32Bits : Tok::F64Bits, start);
       t.ival = strtoull(std::string(t.text.substr(2)).c_str(), nullptr, 16);
       return;
