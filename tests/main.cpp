@@ -5,7 +5,7 @@
 //   test_x --case=TEXT         device cases whose name contains TEXT (exact: --case==NAME)
 //   test_x --here --case=...   in this process, without child and time limit: for a debugger
 //   test_x --seed=N            other random inputs
-//   test_x --jobs=N            workers at a time; else FA3PTX_TEST_JOBS, else one a core, at most 8
+//   test_x --jobs=N            workers at a time; else FA3PTX_TEST_JOBS, else one a core, at most 8 (make: 16)
 //   test_x --quick             leaves out what needs a large GPU
 // Other arguments go to doctest.  The last line is `N passed, N failed, N skipped`.
 #define DOCTEST_CONFIG_IMPLEMENT

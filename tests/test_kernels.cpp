@@ -102,8 +102,9 @@ void add_head_dims(std::vector<Test> &tests, const Row &row, const Problem &base
 // Lengths that only a GPU gets through; a hot key in a long row shows what an average would hide.
 void add_long(std::vector<Test> &tests, const Row &row, const Problem &base) {
   const Problem gqa = with_heads(base, 2, 4, 2);
-  for (int s : {509, 1024, 2049})
-    tests.push_back({with_lengths(gqa, s, s + 64 * (s % 2)), {}, Case::real_gpu});
+  tests.push_back({with_lengths(gqa, 509, 573), {}, Case::real_gpu});
+  tests.push_back({with_lengths(gqa, 1024, 1024), {}, Case::real_gpu});
+  tests.push_back({with_lengths(with_heads(base, 1, 2, 1), 2049, 2113), {}, Case::real_gpu});
   if (is_backward(row)) {
     tests.push_back({with_lengths(base, 4096, 4096), {}, Case::real_gpu});
     return;
