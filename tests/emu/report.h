@@ -11,7 +11,8 @@ struct Options {
   int async = 2;            // 0 eager, 1 lazy, 2 random (drawn per launch by seed: may be any)
   int window = 0;           // clusters in flight; 0: drawn by seed
   bool jitter = true;       // random warp order and burst lengths
-  int behind = -1;          // somebody falls behind: 1 in every launch, 0 in none, -1 in a third
+  int behind = -1;          // somebody falls behind: 1 in every launch, 0 in none, -1 in a third;
+                            // 2: a warpgroup in every launch that has several
   bool uninitGlobal = true, uninitShared = true, uninitRegs = true;
   bool warProxy = true;     // ask for a proxy fence between generic reads and a TMA overwrite
   bool readerFence = false; // accept the proxy fence on the reader's side

@@ -206,6 +206,7 @@ class GridRunner {
     bool wanted = options().behind < 0 ? rng().chance(1, 3) : options().behind != 0;
     if (!options().jitter || !wanted) return;
     starves_ = Starves(rng().below(g.warpsPerCta >= 8 ? 3 : 2));
+    if (options().behind == 2 && g.warpsPerCta >= 8) starves_ = Starves::Warpgroup;
     starved_ = rng().below(starves_ == Starves::Cluster ? 2
                            : starves_ == Starves::Warp  ? g.warpsPerCta
                                                         : g.warpsPerCta / 4);
