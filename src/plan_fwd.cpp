@@ -35,8 +35,8 @@ constexpr int kGroupRows = 64;  // query rows of a warpgroup: Q and O move in bo
 
 // Causal: query tiles of a head that are neighbours in the order of tiles (ptx/sched.inc).  Enough
 // that K and V are read from memory once for several tiles; with few heads, several tiles of a head
-// are in flight anyway, and fewer neighbours balance better.  Measured on an H200, 2k to 16k, with 1,
-// 2, 3 and 6: 1 is best at head dim 64 (4k 5 % above 6), 6 at 128 (2k 18 % above 1), 2 at 256.
+// are in flight anyway, and fewer neighbours balance better.  Measured on an H200, 2k to 16k, with
+// 1, 2, 3, 6: 1 is best at head dim 64 (4k 5 % above 6), 6 at 128 (2k 18 % above 1), 2 at 256.
 uint32_t causal_levels(const Problem &p) {
   if (int64_t(p.heads_q) * p.batch < 32) return 2;
   return p.head_dim <= 64 ? 1 : p.head_dim <= 192 ? 6 : 2;
