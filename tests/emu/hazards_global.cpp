@@ -111,6 +111,9 @@ void check(Warp &w, const Instr &in, const GlobalWrite &e, u32 lane, int myLane,
   } else if (async && !fencedForAsync(w, e, myLane)) {
     complainFence(w, in, e, addr, write, myLane);
   }
+  if (e.before && !atomic)
+    check(w, in, w.grid->log->writes[e.before >> 5], e.before & 31, myLane, addr, write, atomic,
+          async, bits);
 }
 
 // The cells of this launch; cleared when a launch writes to the allocation for the first time.
@@ -145,6 +148,17 @@ u32 newEvent(Warp &w, const Instr &in, int actor, u32 epoch, bool async, bool at
 }
 
 }  // namespace
+
+// An atomic that comes, unordered, after one of another CTA: who is to follow both has to know both.
+// (Floating-point sums, of which there may be millions, are followed by other kernels.)
+static u32 onTopOf(Warp &w, const Instr &in, u32 old, u32 packed, int lane) {
+  auto &log = w.grid->log->writes;
+  const GlobalWrite &e = log[old >> 5];
+  if (!e.atomic || e.cluster == clusterKey(w) || happensBefore(w, e, old & 31, lane)) return packed;
+  u32 event = newEvent(w, in, w.actor, w.epoch, false, true);
+  log[event].before = old;
+  return event << 5 | (packed & 31);
+}
 
 // A read of a dependent grid that has not waited for all grids before it: what it read must not be
 // written any more.
@@ -205,6 +219,7 @@ void hgAccess(Warp &w, const Instr &in, Allocation &a, u64 addr, u32 bytes, int 
       check(w, in, log[old >> 5], old & 31, lane, a.base + 4 * i, write, atomic, false, bits);
     if (!write) continue;
     c[i] = packed;
+    if (atomic && old && !in.floatSum) c[i] = onTopOf(w, in, old, packed, lane);
     if (!a.writerBytes.empty()) a.writerBytes[i] = u8(mask);
   }
 }
