@@ -149,8 +149,8 @@ u32 newEvent(Warp &w, const Instr &in, int actor, u32 epoch, bool async, bool at
 
 }  // namespace
 
-// An atomic that comes, unordered, after one of another CTA: who is to follow both has to know both.
-// (Floating-point sums, of which there may be millions, are followed by other kernels.)
+// An atomic that comes, unordered, after one of another CTA: who follows both has to know of both.
+// (Floating-point sums, of which there may be millions, are read by other kernels.)
 static u32 onTopOf(Warp &w, const Instr &in, u32 old, u32 packed, int lane) {
   auto &log = w.grid->log->writes;
   const GlobalWrite &e = log[old >> 5];

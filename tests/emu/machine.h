@@ -283,7 +283,7 @@ struct GlobalWrite {
   const Program *prog = nullptr;
   u32 cta[3] = {}, warp = 0;
   bool async = false, atomic = false;
-  u32 before = 0;         // of an atomic: one of another CTA before it, unordered (event << 5 | lane)
+  u32 before = 0;  // of an atomic: one of another CTA before it, unordered (event << 5 | lane)
 };
 struct GlobalLog {
   u64 id = 0;
