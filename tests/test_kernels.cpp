@@ -80,6 +80,9 @@ void add_variety(std::vector<Test> &tests, const Row &row, const Problem &base) 
     Test twice{odd, {}};
     twice.problem.flags |= FA3PTX_FLAG_DETERMINISTIC;
     tests.push_back(twice);
+    Test turns = twice; // several turns of query blocks a head (ptx/bwd_turn.inc)
+    turns.problem = with_heads(with_lengths(twice.problem, 9 * m + 5, 2 * n + 3), 1, 4, 2);
+    tests.push_back(turns);
   }
   if (base.causal) { // rows, and whole query tiles, that see no key
     tests.push_back({with_lengths(base, 2 * m + 9, 7), {}});
