@@ -131,16 +131,17 @@ double lag(double k) {
 uint32_t choose_parts(const Problem &p, const DeviceProps &device, const Row &row) {
   constexpr int64_t kTileSteps = 4;       // start and end of a tile, in steps
   constexpr int64_t kStepBytes = 5 << 20; // what the chip copies during a step
-  constexpr int64_t kMaxParts = 64;
+  constexpr int32_t kMaxParts = 64;
+  const int32_t group = int32_t(p.group());
   const Steps steps = count_steps(p, row.tile_n);
   const int64_t key_heads = int64_t(p.heads_kv) * p.batch;
   const int64_t sms = ceil_div(device.sm_count, ctas_of(row));
   const int64_t tiles = int64_t(ceil_div(p.seqlen_k, row.tile_n)) * key_heads;
   uint32_t best = 1;
   double best_cost = 0;
-  for (int64_t parts = 1; parts <= p.group() && parts <= kMaxParts; parts++) {
-    if (p.group() % parts != 0) continue;
-    const double heads = double(p.group() / parts);
+  for (int32_t parts = 1; parts <= group && parts <= kMaxParts; parts++) {
+    if (group % parts != 0) continue; // 32 bits: a division of 64 is slow, and there are many
+    const double heads = double(group / parts);
     const double longest = double(steps.longest) * heads + kTileSteps;
     double cost = double((tiles * parts + sms - 1) / sms) * longest;
     if (p.causal)

@@ -39,6 +39,7 @@ struct Api {
 #undef CALL
   }
 };
+// A case begins with api(): what it throws where there is a GPU, CHECK would catch.
 const Api &api() {
   static const Api calls;
   return calls;
@@ -85,6 +86,7 @@ struct Streams {
 
 // ---- loading ------------------------------------------------------------------------------------
 DEVICE_CASE("emulator: an unknown instruction is refused with its file and line") {
+  api();
   const std::string text = std::string("# 1 \"mine.ptx\"\n") + HEAD +
                            ".visible .entry k()\n{\n# 70 \"part.inc\"\n\n  frobnicate.b32 5;\n}\n";
   CUmodule m;
@@ -97,6 +99,7 @@ DEVICE_CASE("emulator: an unknown instruction is refused with its file and line"
 }
 
 DEVICE_CASE("emulator: syntax errors, wrong widths and undeclared names are refused") {
+  api();
   struct Bad { const char *body, *says; };
   const Bad bad[] = {{"mov.b32 %r1, 0", "expected ';'"},
                      {".reg .b32 a; .reg .b64 b; add.u32 a, b, 1;", "64 bits"},
@@ -119,6 +122,7 @@ DEVICE_CASE("emulator: syntax errors, wrong widths and undeclared names are refu
 }
 
 DEVICE_CASE("emulator: junk passes cuLibraryLoadData and fails at cuLibraryGetKernel") {
+  api();
   for (const char *junk : {"\177ELF\2\1\1", "not PTX at all", ""}) {
     CUlibrary l = nullptr;
     CUkernel k = nullptr;
@@ -135,6 +139,7 @@ DEVICE_CASE("emulator: junk passes cuLibraryLoadData and fails at cuLibraryGetKe
 
 // ---- launches -----------------------------------------------------------------------------------
 DEVICE_CASE("emulator: launches that cannot be are refused") {
+  api();
   Module m(ADD);
   const CUfunction f = m.function("add");
   Buffer b(4096);
@@ -160,6 +165,7 @@ DEVICE_CASE("emulator: launches that cannot be are refused") {
 
 // 13 warps of 152 registers would fit, but registers are given out for 16.
 DEVICE_CASE("emulator: registers are given out by warpgroups") {
+  api();
   const auto launch = [](const std::string &limits, unsigned threads) {
     Module m(".visible .entry k()\n" + limits +
              "\n{\nsetmaxnreg.dec.sync.aligned.u32 24; ret;\n}\n");
@@ -175,6 +181,7 @@ DEVICE_CASE("emulator: registers are given out by warpgroups") {
 }
 
 DEVICE_CASE("emulator: a finding fails everything after it until it is cleared") {
+  api();
   Module m(ADD);
   const CUfunction f = m.function("add");
   Buffer b(4096);
@@ -218,6 +225,7 @@ unsigned chain(bool with_event, unsigned seed) {
 }
 
 DEVICE_CASE("emulator: streams run apart, events order them") {
+  api();
   bool early = false;
   for (unsigned seed = 1; seed <= 20; ++seed) {
     CHECK(chain(true, seed) == 10);
@@ -227,6 +235,7 @@ DEVICE_CASE("emulator: streams run apart, events order them") {
 }
 
 DEVICE_CASE("emulator: the default stream waits for blocking streams, and they for it") {
+  api();
   Module m(ADD);
   const CUfunction f = m.function("add");
   Buffer x(256);
@@ -244,6 +253,7 @@ DEVICE_CASE("emulator: the default stream waits for blocking streams, and they f
 }
 
 DEVICE_CASE("emulator: work is captured, forked and joined by events, and replayed") {
+  api();
   Module m(ADD);
   const CUfunction f = m.function("add");
   Streams s;
@@ -284,6 +294,7 @@ DEVICE_CASE("emulator: work is captured, forked and joined by events, and replay
 
 // ---- tensor maps --------------------------------------------------------------------------------
 DEVICE_CASE("emulator: tensor maps are checked as the real driver checks them") {
+  api();
   struct Map {
     uint64_t base = 1 << 20, extent = 64, rows = 16, stride = 128;
     uint32_t box = 64, box_rows = 16;
