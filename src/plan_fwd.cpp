@@ -35,11 +35,12 @@ constexpr int kGroupRows = 64;  // query rows of a warpgroup: Q and O move in bo
 
 // Causal: query tiles of a head that are neighbours in the order of tiles (ptx/sched.inc).  Enough
 // that K and V are read from memory once for several tiles; with few heads, several tiles of a head
-// are in flight anyway, and fewer neighbours balance better.  Measured on an H200, 2k to 16k, with
-// 1, 2, 3, 6: 1 is best at head dim 64 (4k 5 % above 6), 6 at 128 (2k 18 % above 1), 2 at 256.
+// are in flight anyway, and fewer neighbours balance better.  Measured on an H200 with 1, 2, 3, 6:
+// at head dim 64 1 is best (4k 5 % above 6); at 128 6 (2k 18 % above 1); at 256 2 gains 2 % at 8k
+// and loses 5 to 8 % up to 2k.
 uint32_t causal_levels(const Problem &p) {
   if (int64_t(p.heads_q) * p.batch < 32) return 2;
-  return p.head_dim <= 64 ? 1 : p.head_dim <= 192 ? 6 : 2;
+  return p.head_dim <= 64 ? 1 : 6;
 }
 
 int64_t tiles(const Problem &p, int64_t tile_m) {
