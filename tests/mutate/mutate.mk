@@ -8,4 +8,5 @@ mutate: $(BUILD)/mutate $(EMULATED)
 mutate-table: $(BUILD)/mutate $(EMULATED)
 	@echo '| row | mutants | caught | equivalent | missed |'; echo '|---|---|---|---|---|'
 	@FA3PTX_LIBCUDA=$(EMULATED) $< --table $(ARGS) $(K)
+programs: $(BUILD)/mutate
 .PHONY: mutate mutate-table
