@@ -30,7 +30,8 @@ sed -n 's/^KERNEL(\(.*\)) *$/\1/p' src/kernels.def | tr -d ' ' | awk -F, '
     i = seen[id]
     calls[i] = ($3 in call) ? call[$3] : tolower($3)
     types[i] = add(types[i], tolower($4))
-    dims[i] = add(dims[i], $5 == 0 ? "any multiple of 8 up to 256" : $5 == $6 ? $5 : $5 "/" $6)
+    any = "any multiple of " ($4 == "E4M3" ? 16 : 8) " up to 256"
+    dims[i] = add(dims[i], $5 == 0 ? any : $5 == $6 ? $5 : $5 "/" $6)
     masks[i] = add($7 == "ANY" ? add(masks[i], "none") : masks[i],
                    $7 == "ANY" ? "causal" : tolower($7))
   }
