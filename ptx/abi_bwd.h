@@ -15,6 +15,10 @@
 #define BWD_STAT_D 256
 #define BWD_STAT_BYTES 768
 
+// Deterministic mode: two u32 counters a block, one for each CTA of a pair, of the warps that have
+// added; those of the first block of a turn are used (bwd_turn.inc).
+#define BWD_TURN_BYTES 8
+
 // ---- the main kernel: bwd_d64.ptx, bwd_d128.ptx, bwd_d192.ptx ---------------------------------
 #define BWD_TMAP_Q 0
 #define BWD_TMAP_K 128
@@ -26,7 +30,7 @@
 #define BWD_DQ_ACC 776          // u64  fragment[slot][m_blocks]: sum of dS K
 #define BWD_DK_ACC 784          // u64  fragment[part][batch][heads_kv][n64_blocks], if parts > 1
 #define BWD_DV_ACC 792          // u64  the same for dV
-#define BWD_TURN 800        // u64  u32[slot][m_blocks][2]: warps that have added, or 0 (any order)
+#define BWD_TURN 800            // u64  BWD_TURN_BYTES[slot][m_blocks], or 0 (any order)
 #define BWD_SCALE 808           // f32  softmax_scale
 #define BWD_SCALE_LOG2 812      // f32  softmax_scale * log2(e)
 #define BWD_SEQLEN_Q 816        // s32

@@ -81,8 +81,8 @@ static_assert(sizeof(PostParams) == BWD_POST_PARAMS);
 
 constexpr float kLog2e = 1.4426950408889634f;
 constexpr int kBlock = 64;                      // rows of a fragment
-constexpr size_t kTurnBytes = 8;               // per block of query rows
-constexpr size_t kStatBytes = BWD_STAT_BYTES;    // the same
+constexpr size_t kTurnBytes = BWD_TURN_BYTES;   // per block of query rows
+constexpr size_t kStatBytes = BWD_STAT_BYTES;   // the same
 constexpr int64_t kSectionBytes = 32 << 20;     // of Q, dO and dQ sums: what L2 keeps
 constexpr uint32_t kMaxGridYZ = 65535;
 
