@@ -21,9 +21,13 @@ static const struct Family {
     {Role::BWD_REF_DQ, true, true, plan_ref_backward, nullptr},
     {Role::FWD, false, false, plan_forward, nullptr},
     {Role::FWD_PACKED, false, false, plan_forward_packed, packs},
-    {Role::BWD, true, false, plan_backward, nullptr},
+    {Role::BWD, true, false, plan_backward, rows_fit},
 };
 
+bool rows_fit(const Problem &p) {
+  constexpr int32_t kMost = INT32_MAX - 1024;
+  return p.seqlen_q <= kMost && p.seqlen_k <= kMost;
+}
 bool always(const Problem &, const DeviceProps &) { return true; }
 bool part(const Problem &, const DeviceProps &) { return false; }
 

@@ -105,6 +105,7 @@ void plan_ref_forward(const Problem &p, const DeviceProps &device, RowIndex row,
 void plan_ref_backward(const Problem &p, const DeviceProps &device, RowIndex row, Plan &plan);
 void plan_forward(const Problem &p, const DeviceProps &device, RowIndex row, Plan &plan);
 void plan_forward_packed(const Problem &p, const DeviceProps &device, RowIndex row, Plan &plan);
+bool rows_fit(const Problem &p); // row and key numbers of a tile that is part empty fit 32 bits
 bool packs(const Problem &p); // whether a group's heads fit plan_forward_packed
 void plan_backward(const Problem &p, const DeviceProps &device, RowIndex row, Plan &plan);
 void plan_fp8(const Problem &p, const DeviceProps &device, RowIndex row, Plan &plan);

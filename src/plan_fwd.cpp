@@ -49,11 +49,7 @@ int64_t tiles(const Problem &p, int64_t tile_m) {
 
 } // namespace
 
-// Row and key numbers of a tile that is part empty still fit 32 bits.
-bool fwd_any(const Problem &p, const DeviceProps &) {
-  constexpr int32_t kMost = INT32_MAX - 1024;
-  return p.seqlen_q <= kMost && p.seqlen_k <= kMost;
-}
+bool fwd_any(const Problem &p, const DeviceProps &) { return rows_fit(p); }
 
 // Tiles of 192 rows, three warpgroups, against 128 rows and two.  They go faster per row, and lose
 // more to a last tile that is part empty or to a last round that leaves multiprocessors idle.
@@ -114,7 +110,7 @@ bool packs(const Problem &p) {
   if (group <= 0 || kGroupRows % group != 0) return false;
   const int64_t furthest = ((int64_t(1) << 40) - 1) / (group * dtype_size(p.q.dtype));
   return (p.heads_kv == 1 || (p.q.stride_head <= furthest && p.o.stride_head <= furthest)) &&
-         int64_t(p.seqlen_q) * group <= INT32_MAX - 1024 && fwd_any(p, kAssumedDevice);
+         int64_t(p.seqlen_q) * group <= INT32_MAX - 1024 && rows_fit(p);
 }
 
 // Where it saves a quarter of the tiles; the row's tile is 128 rows.

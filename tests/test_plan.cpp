@@ -112,6 +112,10 @@ TEST_CASE("every head dim, mask and 16-bit dtype has a plan; 2^31 - 1 rows fit a
   fa3ptx_forward_args f = forward_shape(FA3PTX_BF16, 1, INT_MAX, 1, 1, 1, 8);
   f.flags = FA3PTX_FLAG_REFERENCE;
   CHECK(plan_of(f).steps[0].grid[0] == (INT_MAX - 7) / 8 + 1);
+  f.flags = 0; // a tile's rows past the end would not have numbers of 32 bits
+  CHECK(name_of(plan_of(f)) == "fwd_ref_bf16");
+  CHECK(name_of(plan_of(backward_shape(FA3PTX_BF16, 1, 1, INT_MAX, 1, 1, 8))) == "bwd_ref_dq_bf16");
+  CHECK(name_of(plan_of(backward_shape(FA3PTX_BF16, 1, INT_MAX, 1, 1, 1, 8))) == "bwd_ref_dq_bf16");
 }
 
 TEST_CASE("few query rows: the heads of a group share tiles where that saves a quarter of them") {
