@@ -37,6 +37,10 @@ ROWS  := $(shell sed -n 's/^KERNEL(\(.*\)) *$$/\1/p' src/kernels.def | tr -d ' '
   awk -F, -v dims=' $(HEAD_DIMS) ' -v types=' $(DTYPES) ' \
   'function in_list(list, word) { return list ~ /^ *$$/ || index(list, " " word " ") } \
    in_list(tolower(types), tolower($$4)) && ($$5 == 0 || $$3 == "QUANT" || in_list(dims, $$5))')
+KNOWN := $(shell sed -n 's/^KERNEL(\(.*\)) *$$/\1/p' src/kernels.def | tr -d ' ' | \
+  awk -F, '!seen[$$4]++ { print $$4, tolower($$4) } !seen[$$5]++ { print $$5 }')
+$(if $(filter-out $(KNOWN),$(HEAD_DIMS) $(DTYPES)),$(error HEAD_DIMS and DTYPES: \
+  $(filter-out $(KNOWN),$(HEAD_DIMS) $(DTYPES)) is none of $(KNOWN)))
 $(if $(ROWS),,$(error HEAD_DIMS and DTYPES leave no kernel))
 NAMES := $(foreach r,$(ROWS),$(firstword $(subst $(comma), ,$r)))
 col    = $(word $2,$(subst $(comma), ,$(filter $1$(comma)%,$(ROWS))))

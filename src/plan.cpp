@@ -218,8 +218,8 @@ void explain(const Problem &p, const DeviceProps &device, const Plan &plan,
     info.cluster = int32_t(s.cluster);
   }
   Text text = {info.text, sizeof info.text};
-  text.add("%s: tile %d x %d, %d threads, %d bytes of shared memory", row.name, row.tile_m,
-           row.tile_n, row.threads, row.smem);
+  text.add("%s: tile %d x %d in %d stages, %d threads, %d bytes of shared memory", row.name,
+           row.tile_m, row.tile_n, row.stages, row.threads, row.smem);
   if (plan.main < 0) text.add("; nothing to launch: the problem is empty");
   else
     text.add("; grid %d x %d x %d in clusters of %d on %d multiprocessors, step %d of %d",
