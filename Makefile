@@ -33,14 +33,15 @@ NEEDS_TOOLS = @test -x '$(PTXAS)' -a -n '$(CUDA_INC)' || \
 comma := ,
 # HEAD_DIMS='64 128' DTYPES=bf16 leaves the other rows out of the build; what serves every head dim
 # and the quantise calls stay.
-ROWS  := $(shell sed -n 's/^KERNEL(\(.*\)) *$$/\1/p' src/kernels.def | tr -d ' ' | \
-  awk -F, -v dims=' $(HEAD_DIMS) ' -v types=' $(DTYPES) ' \
-  'function in_list(list, word) { return list ~ /^ *$$/ || index(list, " " word " ") } \
-   in_list(tolower(types), tolower($$4)) && ($$5 == 0 || $$3 == "QUANT" || in_list(dims, $$5))')
-KNOWN := $(shell sed -n 's/^KERNEL(\(.*\)) *$$/\1/p' src/kernels.def | tr -d ' ' | \
+ALL_ROWS := $(shell sed -n 's/^KERNEL(\(.*\)) *$$/\1/p' src/kernels.def | tr -d ' ')
+KNOWN := $(shell printf '%s\n' $(ALL_ROWS:%='%') | \
   awk -F, '!seen[$$4]++ { print $$4, tolower($$4) } !seen[$$5]++ { print $$5 }')
 $(if $(filter-out $(KNOWN),$(HEAD_DIMS) $(DTYPES)),$(error HEAD_DIMS and DTYPES: \
   $(filter-out $(KNOWN),$(HEAD_DIMS) $(DTYPES)) is none of $(KNOWN)))
+ROWS  := $(shell printf '%s\n' $(ALL_ROWS:%='%') | \
+  awk -F, -v dims=' $(HEAD_DIMS) ' -v types=' $(DTYPES) ' \
+  'function in_list(list, word) { return list ~ /^ *$$/ || index(list, " " word " ") } \
+   in_list(tolower(types), tolower($$4)) && ($$5 == 0 || $$3 == "QUANT" || in_list(dims, $$5))')
 $(if $(ROWS),,$(error HEAD_DIMS and DTYPES leave no kernel))
 NAMES := $(foreach r,$(ROWS),$(firstword $(subst $(comma), ,$r)))
 col    = $(word $2,$(subst $(comma), ,$(filter $1$(comma)%,$(ROWS))))
@@ -150,7 +151,7 @@ $(BUILD)/bench/bench: $(patsubst %.cpp,$(BUILD)/%.o,$(wildcard bench/*.cpp)) $(A
 GPU   := $(wildcard /dev/nvidia[0-9]*)
 WHERE := $(if $(GPU),tests,tests_emu)
 SCRIPTS := $(wildcard $(if $(shell command -v python3),tests/test_*.py) tests/test_*.sh)
-JOBS  ?= $(if $(filter 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15,$(CORES)),$(CORES),16)
+JOBS  ?= $(shell echo $$(($(CORES) < 16 ? $(CORES) : 16)))
 RUN_TESTS = FA3PTX_TEST_JOBS=$(JOBS) FA3PTX_LIBRARY=$(BUILD)/$(WHERE)/libfa3ptx.so \
   BUILD='$(BUILD)' CC='$(CC)' CXX='$(CXX)' CUDA_INC='$(CUDA_INC)' \
   $(if $(GPU),,FA3PTX_LIBCUDA=$(EMULATED)) sh tests/run.sh

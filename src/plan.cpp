@@ -16,10 +16,10 @@ static const struct Family {
   bool (*fits)(const Problem &); // what its rows need beside their columns; NULL: nothing
 } kFamilies[] = {
     {Role::FWD_REF, false, true, plan_ref_forward, nullptr},
-    {Role::FWD_FP8, false, false, plan_fp8, nullptr},
+    {Role::FWD_FP8, false, false, plan_fp8, rows_fit},
     {Role::FWD_FP8_REF, false, true, plan_fp8_reference, nullptr},
     {Role::BWD_REF_DQ, true, true, plan_ref_backward, nullptr},
-    {Role::FWD, false, false, plan_forward, nullptr},
+    {Role::FWD, false, false, plan_forward, rows_fit},
     {Role::FWD_PACKED, false, false, plan_forward_packed, packs},
     {Role::BWD, true, false, plan_backward, rows_fit},
 };
@@ -84,7 +84,6 @@ static const char *reference_reason(const Problem &p, const DeviceProps &device)
 // Why a row of the fast families was taken, by its predicate: what that found, in words.
 static const struct { Serves serves; const char *words; } kReasons[] = {
     {always, "it serves this head_dim at any length"},
-    {fwd_any, "it is the forward for this head_dim, and no special case holds"},
     {fwd_few, "all query rows of a group of heads fit one tile of 64"},
     {fwd_packed, "the query heads of a group share tiles, which saves a quarter of them or more"},
     {fwd_long, "the rows are long enough for tiles of 192"},

@@ -108,7 +108,7 @@ Tensor view(const fa3ptx_tensor &t) {
 } // namespace
 
 bool fp8_heads(const Problem &p, const DeviceProps &) {
-  return rows_fit(p) && !in_blocks(p) && !p.has(FA3PTX_FLAG_ACCURATE);
+  return !in_blocks(p) && !p.has(FA3PTX_FLAG_ACCURATE);
 }
 // Tiles of 192 rows: at head dim 64 by the rule of the 16-bit forward.  At 128 they go some 8 %
 // faster a row at length; below 1.5k 128 x 128 is ahead, whose blocks end with the sequence.
@@ -123,9 +123,9 @@ bool fp8_heads_short(const Problem &p, const DeviceProps &device) {
   return fp8_heads(p, device) && p.seqlen_k < (p.causal ? 2048 : 1024);
 }
 bool fp8_blocks(const Problem &p, const DeviceProps &) {
-  return rows_fit(p) && !p.has(FA3PTX_FLAG_ACCURATE);
+  return !p.has(FA3PTX_FLAG_ACCURATE);
 }
-bool fp8_exact(const Problem &p, const DeviceProps &) { return rows_fit(p); }
+bool fp8_exact(const Problem &p, const DeviceProps &) { return p.has(FA3PTX_FLAG_ACCURATE); }
 
 void plan_fp8(const Problem &p, const DeviceProps &device, RowIndex row_index, Plan &plan) {
   const Row &row = kRows[row_index];

@@ -49,8 +49,6 @@ int64_t tiles(const Problem &p, int64_t tile_m) {
 
 } // namespace
 
-bool fwd_any(const Problem &p, const DeviceProps &) { return rows_fit(p); }
-
 // Tiles of 192 rows, three warpgroups, against 128 rows and two.  They go faster per row, and lose
 // more to a last tile that is part empty or to a last round that leaves multiprocessors idle.
 bool tall_tiles_pay(const Problem &p, const DeviceProps &device, int64_t percent_faster) {
@@ -61,7 +59,6 @@ bool tall_tiles_pay(const Problem &p, const DeviceProps &device, int64_t percent
 
 // Head dim 64; the gain was measured (ptx/fwd.ptx).
 bool fwd_long(const Problem &p, const DeviceProps &device) {
-  if (!fwd_any(p, device)) return false;
   return p.causal ? p.seqlen_q >= 1536 : tall_tiles_pay(p, device, 25);
 }
 
