@@ -29,6 +29,7 @@ bool rows_fit(const Problem &p) {
   return p.seqlen_q <= kMost && p.seqlen_k <= kMost;
 }
 bool always(const Problem &, const DeviceProps &) { return true; }
+bool fwd_any(const Problem &, const DeviceProps &) { return true; }
 bool part(const Problem &, const DeviceProps &) { return false; }
 
 const Row kRows[kRowCount] = {
@@ -84,6 +85,7 @@ static const char *reference_reason(const Problem &p, const DeviceProps &device)
 // Why a row of the fast families was taken, by its predicate: what that found, in words.
 static const struct { Serves serves; const char *words; } kReasons[] = {
     {always, "it serves this head_dim at any length"},
+    {fwd_any, "it is the forward for this head_dim, and no special case holds"},
     {fwd_few, "all query rows of a group of heads fit one tile of 64"},
     {fwd_packed, "the query heads of a group share tiles, which saves a quarter of them or more"},
     {fwd_long, "the rows are long enough for tiles of 192"},

@@ -116,6 +116,7 @@ bool tall_tiles_pay(const Problem &p, const DeviceProps &device, int64_t percent
 
 // ---- Predicates of the column `serves` ----------------------------------------------------------
 bool always(const Problem &, const DeviceProps &);
+bool fwd_any(const Problem &, const DeviceProps &);  // always, with a reason of its own
 bool fwd_packed(const Problem &, const DeviceProps &); // few rows: heads of a group share tiles
 bool fwd_few(const Problem &, const DeviceProps &); // all rows of a group in one warpgroup
 bool fwd_long(const Problem &, const DeviceProps &); // many query rows: tiles of 192 pay
