@@ -287,7 +287,9 @@ void plan_backward(const Problem &p, const DeviceProps &device, RowIndex row_ind
   pre.seqlen_q = uint32_t(p.seqlen_q), pre.heads_q = main.heads_q;
   pre.head_dim_v = uint32_t(p.head_dim_v), pre.m_blocks = m_blocks;
   pre.acc_bytes = uint32_t(fragment_bytes(dim));
-  set_params(plan.launch(find_row(p, Role::BWD_PRE), slots * m_blocks), pre);
+  Step &before = plan.launch(find_row(p, Role::BWD_PRE), slots * m_blocks);
+  before.overlaps_previous = true;
+  set_params(before, pre);
 
   Step &s = plan.launch(row_index, grid[0] * ctas, grid[1], grid[2]);
   s.cluster = ctas;

@@ -146,6 +146,7 @@ void plan_fp8(const Problem &p, const DeviceProps &device, RowIndex row_index, P
   f.out_fp16 = p.o.dtype == FA3PTX_FP16;
 
   Step &s = plan.launch(row_index, uint64_t(tiles < device.sm_count ? tiles : device.sm_count));
+  s.overlaps_previous = true;
   // A CTA counts one round of tiles past the last.
   if (tiles > INT32_MAX) plan.too_large = true;
   set_params(s, f);

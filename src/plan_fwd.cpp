@@ -78,6 +78,7 @@ static Step &plan_tiles(const Problem &p, const DeviceProps &device, RowIndex ro
   f.level_tiles = uint32_t(int64_t(f.levels) * heads * p.batch);
 
   Step &s = plan.launch(row_index, uint64_t(all < device.sm_count ? all : device.sm_count));
+  s.overlaps_previous = true;
   // A CTA counts one round of tiles past the last.
   if (all > INT32_MAX) plan.too_large = true;
   set_params(s, f);
