@@ -1,5 +1,6 @@
 // test_streams.cpp - calls in streams and in graphs.
 #include "hand_call.h"
+#include "row_machine.h"
 
 namespace {
 
@@ -14,6 +15,26 @@ struct AsGraph : Through {
     fa3ptx_status status = FA3PTX_OK;
     run_as_graph([&] { status = fa3ptx_backward(&a, device().stream); }, 2);
     return status;
+  }
+};
+
+// Each call of the row has one like it right in front, whose outputs it overwrites.
+struct Twice : RowMachine {
+  explicit Twice(fa3ptx::RowIndex row)
+      : RowMachine(row), backward_row(is_backward(fa3ptx::kRows[row])) {}
+  const bool backward_row;
+  using RowMachine::workspace_size;
+  fa3ptx_status workspace_size(const fa3ptx_forward_args &a, size_t &bytes) override {
+    return backward_row ? gpu().workspace_size(a, bytes) : RowMachine::workspace_size(a, bytes);
+  }
+  fa3ptx_status forward(const fa3ptx_forward_args &a) override {
+    if (backward_row) return gpu().forward(a);
+    const fa3ptx_status status = enqueue(a);
+    return status == FA3PTX_OK ? RowMachine::forward(a) : status;
+  }
+  fa3ptx_status backward(const fa3ptx_backward_args &a) override {
+    const fa3ptx_status status = enqueue(a);
+    return status == FA3PTX_OK ? RowMachine::backward(a) : status;
   }
 };
 
@@ -87,4 +108,19 @@ DEVICE_CASE("work goes to the caller's stream, after what is in it", Case::real_
 DEVICE_CASE("every kernel can be loaded beforehand") {
   CHECK(fa3ptx_preload() == FA3PTX_OK);
   CHECK(fa3ptx_preload() == FA3PTX_OK);
+}
+
+// On the emulated driver a kernel that does not wait for the one before is reported.
+DEVICE_CASE("a call may follow another without a wait in between, for every kernel") {
+  for (int i = 0; i < fa3ptx::kRowCount; ++i) {
+    const fa3ptx::Row &row = fa3ptx::kRows[i];
+    if (!heads_plans(row) || row.dtype != fa3ptx::Dtype::BF16) continue;
+    if (row.role == fa3ptx::Role::QUANT) continue;
+    Problem p = problem_of(row);
+    p.heads_q = p.heads_kv = 2;
+    p.seqlen_q = row.tile_m + 5, p.seqlen_k = row.tile_n + 3;
+    INFO(row.name);
+    Twice machine{fa3ptx::RowIndex(i)};
+    CHECK(join(verify(machine, p, is_backward(row) ? with_backward({}) : VerifyOptions{})) == "");
+  }
 }

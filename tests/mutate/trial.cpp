@@ -12,17 +12,25 @@ using namespace fa3ptx;
 namespace {
 
 // Also keeps what the call leaves in its workspace: fp32 sums, the order of which would hardly
-// ever show in outputs of 16 bits.
+// ever show in outputs of 16 bits.  `again`: each call has one like it right in front.
 class Watched : public RowMachine {
  public:
-  using RowMachine::RowMachine;
+  Watched(RowIndex row, bool again) : RowMachine(row), again_(again) {}
   std::vector<unsigned char> workspace;
+  fa3ptx_status forward(const fa3ptx_forward_args &args) override {
+    const fa3ptx_status status = again_ ? enqueue(args) : FA3PTX_OK;
+    return status == FA3PTX_OK ? RowMachine::forward(args) : status;
+  }
   fa3ptx_status backward(const fa3ptx_backward_args &args) override {
+    if (again_ && enqueue(args) != FA3PTX_OK) return FA3PTX_ERROR_DRIVER;
     const fa3ptx_status status = RowMachine::backward(args);
     workspace.resize(args.workspace_size);
     download(workspace.data(), uint64_t(args.workspace), args.workspace_size);
     return status;
   }
+
+ private:
+  bool again_;
 };
 
 std::string hash_of(const Outputs &o, const std::vector<unsigned char> &workspace) {
@@ -136,8 +144,8 @@ bool plan_has(const ::Problem &p, RowIndex head, RowIndex row) {
   return false;
 }
 
-Trial trial_of(const ::Problem &p, RowIndex head) {
-  Trial t{head, p, is_backward(kRows[head]), {}, {}, {}, false, {}};
+Trial trial_of(const ::Problem &p, RowIndex head, bool again) {
+  Trial t{head, p, is_backward(kRows[head]), again, {}, {}, {}, false, {}};
   t.repeatable = !t.backward || (p.flags & FA3PTX_FLAG_DETERMINISTIC);
   if (p.dtype == FA3PTX_E4M3) return t;
   t.values = make_values(p);
@@ -207,13 +215,14 @@ std::vector<Trial> trials_of(RowIndex row) {
     ::Problem p;
     p.dtype = fa3ptx_dtype(kRows[row].dtype), p.head_dim = kRows[row].head_dim;
     p.batch = 1, p.heads_q = 2, p.seqlen_q = 2 * kRows[row].tile_m - 5;
-    trials.push_back({row, p, false, {}, {}, {}, true, {}});
+    trials.push_back({row, p, false, false, {}, {}, {}, true, {}});
     return trials;
   }
   for (int head = 0; head < kRowCount && trials.empty(); ++head)
     if (heads_plans(kRows[head]) && kRows[head].dtype == kRows[row].dtype)
       for (const ::Problem &p : problems_of(kRows[head]))
-        if (plan_has(p, RowIndex(head), row)) trials.push_back(trial_of(p, RowIndex(head)));
+        if (plan_has(p, RowIndex(head), row)) trials.push_back(trial_of(p, RowIndex(head), false));
+  if (!trials.empty()) trials.push_back(trial_of(trials[0].problem, trials[0].head, true));
   return trials;
 }
 
@@ -226,7 +235,7 @@ std::string run_trial(const Trial &t, const Schedule &s) {
   emulated.seed(s.seed);
   std::string answer;
   try {
-    Watched machine(t.head);
+    Watched machine(t.head, t.again);
     if (kRows[t.head].role == Role::QUANT) answer = run_quantize(t.problem);
     else if (t.problem.dtype == FA3PTX_E4M3) answer = run_bytes(machine, t.problem);
     else if (t.backward)

@@ -26,6 +26,7 @@ struct Trial {
   fa3ptx::RowIndex head; // the row that heads the plan; the plan launches the row under test
   Problem problem;
   bool backward;
+  bool again;          // the call is made twice, the second right behind the first
   Values values;       // these three not for E4M3
   Reference expected;
   Outputs forward;     // what a backward reads
