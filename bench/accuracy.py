@@ -5,17 +5,21 @@ Q, K, V are N(0, 1) plus, with probability 0.001, N(0, 100) (a variance); batch 
 tokens, head dim 128.  RMSE of O against float64, of
     plain   attention with every intermediate in fp16, as written out in PyTorch: S, P and O
     ours    fa3ptx_forward, which keeps S and the sums in fp32 and rounds P and O only
-The bound is the paper's ratio: 1.9e-4 to 3.2e-4.
+The bound is the paper's ratio: 1.9e-4 to 3.2e-4.  --csv writes a results file (record.py), with
+the E4M3 lines that `bench --benchmark_filter=fp8_accuracy` left in the file of --fp8.
 
 Needs PyTorch with CUDA.  FA3PTX_LIBRARY: path of libfa3ptx.so, else build/.
 """
+import argparse
 import ctypes as C
+import json
 import math
 import os
 import sys
 
 import torch
 
+import record
 from fa3ptx import FP16, Forward, Library, Tensor
 
 BATCH, HEADS, SEQLEN, DIM = 2, 16, 4096, 128
@@ -41,7 +45,24 @@ def forward(library, q, k, v):
     return o
 
 
+def write_csv(options, rmse):
+    """The file's rows are ways; `fp16` is ours, `fp16_plain` what is written out above."""
+    rows = [("fp16_plain", rmse["plain"]), ("fp16", rmse["ours"])]
+    if options.fp8:
+        with open(options.fp8, encoding="utf-8") as file:
+            found = json.load(file)["benchmarks"]
+        rows += [(b["name"].split("/")[1], b["rmse"]) for b in found]
+        rows = list({way: (way, x) for way, x in reversed(rows)}.values())[::-1]
+    record.write(options.csv, ["way", "rmse"], [(way, f"{x:.2e}") for way, x in rows],
+                 card=torch.cuda.get_device_name(), clocks="not read")
+
+
 def main():
+    p = argparse.ArgumentParser(description=__doc__,
+                                formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--fp8", help="JSON of Google Benchmark")
+    p.add_argument("--csv", help="results file")
+    options = p.parse_args()
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     library = Library(os.environ.get("FA3PTX_LIBRARY", os.path.join(root, "build/libfa3ptx.so")))
     generator = torch.Generator("cuda").manual_seed(1)
@@ -60,6 +81,8 @@ def main():
     ratio = rmse["ours"] / rmse["plain"]
     print(f"RMSE against float64, fp16: plain {rmse['plain']:.2e}, ours {rmse['ours']:.2e}, "
           f"ratio {ratio:.2f} (bound {BOUND})")
+    if options.csv:
+        write_csv(options, rmse)
     return 0 if ratio <= BOUND else 1
 
 

@@ -12,6 +12,8 @@ when it stays under 0.98 of that.  Results are checked against each other before
     compare.py --dir fp8                         E4M3, beside cuDNN in bf16 and (where the module
                                                  nvidia-cudnn-frontend is there) cuDNN in E4M3
     compare.py --limit 'build/probe/*.cubin'     and wgmma alone (names: ...,d=,M=,N=,smem=.cubin)
+    compare.py --also old=/tmp/libfa3ptx.so      and another build of this library, or several
+    compare.py --csv bench/results/fwd.csv       rows into a results file (record.py)
 
 Needs PyTorch with CUDA and cuDNN.  FA3PTX_LIBRARY: path of libfa3ptx.so, else build/.
 """
@@ -29,11 +31,11 @@ import subprocess
 import sys
 import time
 
+import record
 from cudnn_fp8 import CudnnFp8, Unsupported
 from fa3ptx import CAUSAL, E4M3, Backward, Forward, Library, Tensor
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-ROOT = os.path.dirname(HERE)
+HERE, ROOT = record.HERE, record.ROOT
 BEHIND = 0.98  # of the target ratio
 
 
@@ -327,6 +329,8 @@ def compare_row(torch, library, tensors, row, direction, options, clocks, report
     ours.run(1)
     error = difference(ours.results, cudnn.results()) if cudnn else float("nan")
     runs = {"ours": ours.run}
+    for name, build in options.also.items():
+        runs[name] = Ours(torch, build, tensors, row, direction, options.dtype_code).run
     if cudnn:
         runs["cudnn"] = cudnn.run
     fp8, notes = direction == "fp8", [ours.kernel]
@@ -369,7 +373,26 @@ def compare_row(torch, library, tensors, row, direction, options, clocks, report
     report.line(f"{direction} {dims:>7} {heads:>7} {'yes' if row.causal else 'no':>6} {row.s:6} "
                 f"{row.b:5}  {cell('ours')} {cell('cudnn')} {cell('cudnn8')} {cell('limit')} "
                 f"{ratio:6.2f} {target:6.2f} {error:9.1e}  {clock}  {', '.join(notes)}")
-    return {"ratio": ratio, "target": target, "wrong": "WRONG" in notes, "rate": rate}
+    if options.also:
+        report.line("#     also " + ", ".join(f"{n} {rate[n]:.1f} ({rate[n] / rate['ours']:.3f})"
+                                              for n in options.also))
+    return {"ratio": ratio, "target": target, "wrong": "WRONG" in notes, "rate": rate,
+            "error": error, "clock": sample and sample[0], "kernel": ours.kernel}
+
+
+KEY = "dtype head_dim head_dim_v heads heads_kv causal seqlen batch".split()
+RATES = ["ours", "cudnn", "cudnn8", "limit"]
+
+
+def write_csv(path, results, options, **facts):
+    rows = []
+    for (_, row), found in results.items():
+        cells = [options.dtype, row.d, row.dv, row.hq, row.hk, int(row.causal), row.s, row.b]
+        rows.append(dict(zip(KEY, cells), **{n: f"{x:.1f}" for n, x in found["rate"].items()},
+                         error=f"{found['error']:.1e}", kernel=found["kernel"],
+                         clock=found["clock"] and f"{found['clock']:.0f}"))
+    record.merge(path, KEY + RATES + list(options.also) + ["error", "clock", "kernel"], KEY, rows,
+                 rounds=f"{options.rounds} of {options.ms:g} ms", **facts)
 
 
 def summarise(results, report):
@@ -415,21 +438,16 @@ def read_options():
     p.add_argument("--limit", help="cubins of wgmma alone, a glob pattern")
     p.add_argument("--no-cudnn", action="store_true")
     p.add_argument("--tolerance", type=float, default=1e-2, help="relative RMS difference")
+    p.add_argument("--also", action="append", default=[], metavar="NAME=PATH",
+                   help="another libfa3ptx.so in the same rounds; may be repeated")
     p.add_argument("--out", help="file to append the table to")
+    p.add_argument("--csv", help="results file whose rows are replaced; one direction")
     p.add_argument("--rows", default=os.path.join(HERE, "peers.csv"),
                    help="shapes and what to reach; head_dims.csv: 96, 192, 192/128")
     p.add_argument("--list", action="store_true", help="print the rows and stop; needs no GPU")
     options = p.parse_args()
     options.dtype_code = {"bf16": 1, "fp16": 2}[options.dtype]
     return options
-
-
-def commit():
-    try:
-        return subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], text=True,
-                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout.strip()
-    except OSError:
-        return ""
 
 
 def main():
@@ -444,8 +462,10 @@ def main():
     start = time.perf_counter()
     library = Library(os.environ.get("FA3PTX_LIBRARY") or
                       os.path.join(ROOT, "build", "libfa3ptx.so"))
+    options.also = {name: Library(os.path.abspath(path)) for name, path in
+                    (x.split("=", 1) for x in options.also)}
     report, clocks = Report(options.out), Clocks()
-    report.line(f"# {datetime.date.today()} commit {commit() or 'unknown'}, "
+    report.line(f"# {datetime.date.today()} commit {record.commit()}, "
                 f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, "
                 f"cuDNN {torch.backends.cudnn.version()}, {options.dtype}, "
                 f"{options.rounds} rounds of {options.ms:g} ms; TFLOP/s, medians")
@@ -469,6 +489,9 @@ def main():
                 failures += 1
                 report.line(f"# {direction} d={row.d} seqlen={row.s}: {error}")
     summarise(results, report)
+    if options.csv and results:
+        write_csv(options.csv, results, options, card=torch.cuda.get_device_name(),
+                  cudnn=f"{torch.backends.cudnn.version()}, PyTorch {torch.__version__}")
     report.line(f"# {time.perf_counter() - start:.0f} s")
     clocks.stop()
     return 1 if failures else 0

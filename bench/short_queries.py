@@ -4,6 +4,7 @@
     short_queries.py                       seqlen_q 1 4 16 64, seqlen_k 1k 8k 64k, 32/8 64/8 128/8
     short_queries.py --d 64 --batch 16     one head dim, one batch
     short_queries.py --small               batch 1 to 8, 32 to 512 tokens, as many queries as keys
+    short_queries.py --csv bench/results/short.csv    rows into a results file
 
 Microseconds of GPU time: calls are recorded in a CUDA graph, so that no host is slower than its
 kernels, and the medians of interleaved rounds count (compare.py).  TB/s: the bytes of Q, K, V and O
@@ -18,6 +19,7 @@ import os
 import statistics
 
 import compare
+import record
 from fa3ptx import BF16, CAUSAL, Forward, Library, Tensor
 
 
@@ -74,6 +76,9 @@ class Captured:
             self.graph.replay()
 
 
+KEY = "head_dim heads heads_kv seqlen_q seqlen_k batch".split()
+
+
 def copy_rate(torch, options):
     """TB/s, read and written, of a plain copy of 1 GiB."""
     x = torch.empty(1 << 29, device="cuda", dtype=torch.bfloat16)
@@ -110,12 +115,14 @@ def main():
     p.add_argument("--rounds", type=int, default=5)
     p.add_argument("--ms", type=float, default=5)
     p.add_argument("--settle", type=float, default=0.02)
+    p.add_argument("--csv", help="results file whose rows are replaced (record.py)")
     options = p.parse_args()
     import torch
     library = Library(os.environ.get("FA3PTX_LIBRARY",
                                      os.path.join(compare.ROOT, "build", "libfa3ptx.so")))
     print("| d | heads | seqlen_q | seqlen_k | batch | tiles | kernel | ours us | cuDNN | flash | "
           "best / ours | TB/s | difference |\n|" + "---|" * 13)
+    rows = []
     for d, heads, heads_kv, seqlen_q, seqlen_k, batch in cases(options):
         shape = {"q": (seqlen_q, heads), "k": (seqlen_k, heads_kv), "v": (seqlen_k, heads_kv),
                  "o": (seqlen_q, heads)}
@@ -140,7 +147,17 @@ def main():
               f"| {us.get('cudnn', float('nan')):.1f} "
               f"| {us.get('flash', float('nan')):.1f} | {best / us['ours']:.2f} "
               f"| {size / us['ours'] * 1e-6:.2f} | {wrong:.1e} |", flush=True)
-    print(f"# plain copy: {copy_rate(torch, options):.2f} TB/s")
+        rows.append(dict(zip(KEY, (d, heads, heads_kv, seqlen_q, seqlen_k, batch)),
+                         **{n + "_us": f"{x:.1f}" for n, x in us.items()},
+                         tb_s=f"{size / us['ours'] * 1e-6:.2f}", error=f"{wrong:.1e}",
+                         kernel=ours.kernel))
+    copy = copy_rate(torch, options)
+    print(f"# plain copy: {copy:.2f} TB/s")
+    if options.csv:
+        record.merge(options.csv, KEY + "ours_us cudnn_us flash_us tb_s error kernel".split(), KEY,
+                     rows, card=torch.cuda.get_device_name(), copy=f"{copy:.2f}",
+                     cudnn=f"{torch.backends.cudnn.version()}, PyTorch {torch.__version__}",
+                     rounds=f"{options.rounds} of {options.ms:g} ms")
 
 
 if __name__ == "__main__":

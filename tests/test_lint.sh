@@ -17,7 +17,7 @@ skip() { skipped=$((skipped + 1)); echo "skipped 1: $1"; }
 tab=$(printf '\t')
 report 'a line is longer than 100 columns (rows of kernels.def apart)' \
   "$(awk 'length > 100 && !/^(KERNEL\(|\/\/  )/ { print FILENAME ":" FNR ": " length }' \
-       $(echo "$sources" | grep -v '\.md$\|\.csv$') Makefile)"
+       $(echo "$sources" | grep -v '\.md$\|\.csv$\|\.svg$') Makefile)"
 report 'space at the end of a line' "$(grep -nE '[[:space:]]$' $sources Makefile)"
 report 'a tab outside of makefiles' "$(grep -n "$tab" $(echo "$sources" | grep -v '\.mk$'))"
 report 'a file is too long' "$(wc -l $sources | awk '

@@ -50,10 +50,6 @@ sed -n '/<!-- kernels:/,/<!-- end of kernels/{/<!--/!p}' README.md >"$dir/shown"
 report 'the table of README.md is not that of src/kernels.def: sh tests/test_readme.sh --write' \
   "$(diff "$dir/shown" "$dir/table")"
 
-rows=$(grep -c '^KERNEL(' src/kernels.def) count=''
-grep -q " $rows kernels," README.md || count="src/kernels.def has $rows rows"
-report 'the number of kernels in README.md' "$count"
-
 # ---- The C: warning-free C11; null pointers are refused by name; good arguments pass ---------
 sed -n '/^```c$/,/^```$/{/^```/!p}' README.md >"$dir/attend.c"
 report 'the body of the C function takes more than twelve lines' \

@@ -1,0 +1,74 @@
+"""report_build.py - what a build takes (build_cost.py), beside what is published of the reference.
+
+See report.py.
+"""
+import csv
+import math
+import os
+
+import pictures
+import record
+
+
+def published():
+    with open(os.path.join(record.HERE, "published.csv"), encoding="ascii") as file:
+        return list(csv.DictReader(x for x in file if not x.startswith("#")))
+
+
+def row(load, name):
+    return next(r for r in load("build")[1] if r["build"] == name)
+
+
+def span_build(load, name, what):
+    """kernels, size (MB), seconds, memory (MB)"""
+    value = float(row(load, name)[what])
+    return f"{value / 1e6:.1f}" if what == "size" else \
+        f"{value / 1e6:.0f}" if what == "memory" else f"{value:.0f}"
+
+
+def span_kernels(load):
+    """Rows of the registry."""
+    with open(os.path.join(record.ROOT, "src", "kernels.def"), encoding="ascii") as file:
+        return str(sum(line.startswith("KERNEL(") for line in file))
+
+
+def words(value, unit):
+    for size, name in ((60, "min"), (1, "s")) if unit == "s" else ((1e9, "GB"), (1e6, "MB")):
+        if value >= 1.5 * size:
+            shown = value / size
+            return f"{shown:.1f} {name}" if shown < 10 else f"{shown:.0f} {name}"
+    return f"{value:.0f} {unit}"
+
+
+# what, heading, unit, ends of the logarithmic axis, column of build.csv, what that is on
+CHARTS = (("time", "Build time", "s", 10, 1e4, "seconds", "2 cores"),
+          ("memory", "Memory while building", "B", 1e7, 2e12, "memory", "2 cores"),
+          ("size", "Library", "B", 1e6, 4e8, "size", "libfa3ptx.so"))
+
+
+def build(load):
+    d = pictures.Drawing(238, "Build time, memory and size, beside the reference's")
+    d.text(16, 26, "What a build takes, logarithmic", 15, bold=True)
+    ours = row(load, "all")
+    for i, (what, heading, unit, low, high, column, on) in enumerate(CHARTS):
+        left, width = 16 + 281 * i, 262
+        d.text(left, 56, heading, 13, bold=True)
+        bars = [("libfa3ptx", float(ours[column]), on, pictures.OURS)]
+        bars += [(r["who"], float(r["value"]), r["on"], pictures.FA3)
+                 for r in published() if r["what"] == what]
+        for j, (who, value, where, colour) in enumerate(bars):
+            y = 68 + 44 * j
+            wide = width * math.log(value / low) / math.log(high / low)
+            d.text(left, y + 11, f"{who}, {where}", 11, pictures.LIMIT)
+            d.rect(left, y + 16, wide, 14, colour)
+            d.text(left + wide + 5, y + 28, words(value, unit), 12, colour, bold=j == 0)
+    kernels = int(ours["kernels"])
+    d.text(16, 212, f"{kernels} kernels of libfa3ptx: bench/results/build.csv, "
+           f"{load('build')[0]['date']}. The reference's: bench/published.csv, which names where "
+           "they are from;", 11, pictures.LIMIT)
+    d.text(16, 227, "the wheel is of its predecessor with fewer head dims.", 11, pictures.LIMIT)
+    return d.svg()
+
+
+SPANS = {"build": span_build, "kernels": span_kernels}
+PICTURES = {"build.svg": build}

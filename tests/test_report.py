@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+"""test_report.py - documents and pictures show what bench/results/*.csv says, and the check that
+says so notices one changed digit, wherever it is.  Needs no GPU.
+"""
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+REPORT = os.path.join(ROOT, "bench", "report.py")
+passed, failed = 0, 0
+
+
+def expect(what, good, output=""):
+    global passed, failed
+    passed, failed = passed + good, failed + (not good)
+    if not good:
+        print(f"FAILED: {what}\n{output}")
+
+
+def check(root):
+    run = subprocess.run([sys.executable, REPORT, "--check", "--root", root], text=True,
+                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    return run.returncode, run.stdout
+
+
+def raised(digits):
+    return digits[:-1] + str((int(digits[-1]) + 1) % 10)
+
+
+def alter(root, path, pattern):
+    """The last digit of the pattern's first group becomes another one; returns the old text."""
+    path = os.path.join(root, path)
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    match = re.search(pattern, text, re.S)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text[:match.start(1)] + raised(match[1]) + text[match.end(1):])
+    return text
+
+
+ALTERED = (
+    ("a cell of README's table", "README.md", r"table: readme_speed.*?\| (\d{3}) \("),
+    ("a number in a sentence", "README.md", r"<!--=mean fwd-->([\d.]+)<"),
+    ("a cell of RESULTS.md", "bench/RESULTS.md", r"table: bwd -->.*?\| (\d{3}) \|"),
+    ("a geometric mean", "bench/RESULTS.md", r"all 36 rows ([\d.]+);"),
+    ("a picture's label", "bench/pictures/fwd.svg", r">ours (\d+)<"),
+    ("a measured rate", "bench/results/fwd.csv", r"bf16,64,64,32,32,0,512,32,(\d+)"),
+    ("a peer's rate", "bench/results/fp8.csv", r"bf16,128,128,16,16,1,8192,2,[\d.]+,[\d.]+,(\d+)"),
+)
+
+
+def main():
+    status, output = check(ROOT)
+    expect("the documents show what bench/results says (`make report` writes them)", status == 0,
+           output)
+    with tempfile.TemporaryDirectory() as copy:
+        for folder in ("bench/results", "bench/pictures"):
+            shutil.copytree(os.path.join(ROOT, folder), os.path.join(copy, folder))
+        for name in ("README.md", "bench/RESULTS.md", "ptx/README.md"):
+            os.makedirs(os.path.join(copy, os.path.dirname(name)), exist_ok=True)
+            shutil.copy(os.path.join(ROOT, name), os.path.join(copy, name))
+        def noticed(what, name, text):
+            expect(f"{what} was changed, and nobody noticed", check(copy)[0] != 0)
+            with open(os.path.join(copy, name), "w", encoding="utf-8") as file:
+                file.write(text)
+        for what, name, pattern in ALTERED:
+            noticed(what, name, alter(copy, name, pattern))
+        readme = os.path.join(copy, "README.md")
+        with open(readme, encoding="utf-8") as file:
+            text = file.read()
+        with open(readme, "a", encoding="utf-8") as file:
+            file.write("\nIt reaches 901 TFLOP/s.\n")
+        noticed("a sentence with a number of its own", "README.md", text)
+        if status == 0:
+            expect("the copy as it was", check(copy)[0] == 0)
+    print(f"{passed} passed, {failed} failed, 0 skipped")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
