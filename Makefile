@@ -1,5 +1,6 @@
 # libfa3ptx: `make help` lists what there is.
-BUILD  ?= build
+# LINEINFO=1: the same machine code with its PTX lines for profilers, larger, in a folder of its own.
+BUILD  ?= build$(if $(LINEINFO),/lines)
 PREFIX ?= /usr/local
 CXXFLAGS ?= -O2 -g
 
@@ -64,10 +65,12 @@ $(BUILD)/ptx/%.ptx: $(BUILD)/row/%
 	@mkdir -p $(@D); echo '  CPP    $*'
 	@$(CPP_PTX) -MMD -MP -MF $@.d -MT $@ $(call defines,$*) ptx/$(call col,$*,2).ptx -o $@
 
-$(BUILD)/cubin/%.cubin: $(BUILD)/ptx/%.ptx ptx/gate.awk
+$(BUILD)/cubin/%.cubin: $(BUILD)/ptx/%.ptx ptx/gate.awk $(if $(LINEINFO),ptx/lineinfo.awk)
 	$(NEEDS_TOOLS)
 	@mkdir -p $(@D); echo '  PTXAS  $*'
-	@$(PTXAS) -arch=sm_90a -v -warn-spills -Werror $< -o $@ > $(@:cubin=log) 2>&1 || \
+	@$(if $(LINEINFO),awk -v root='$(CURDIR)' -f ptx/lineinfo.awk $< > $(@:cubin=ptx))
+	@$(PTXAS) -arch=sm_90a -v -warn-spills -Werror \
+	  $(if $(LINEINFO),-lineinfo $(@:cubin=ptx),$<) -o $@ > $(@:cubin=log) 2>&1 || \
 	  { cat $(@:cubin=log) >&2; exit 1; }
 	@awk -v name=$* -v registers=$(call col,$*,12) -v exact=`grep -c -m1 setmaxnreg $<` \
 	  -f ptx/gate.awk $(@:cubin=log)
@@ -201,7 +204,7 @@ ptxas-matrix: $(PTXS)
 	    --target $$dir "$$wheel" || exit 1; \
 	  list="$$list $$(find $$dir -name ptxas -type f)"; done; \
 	BUILD='$(BUILD)' ROWS='$(NAMES)' JOBS=$(CORES) sh tests/ptxas_matrix.sh $$list
-ifneq ($(filter expand sass,$(MAKECMDGOALS)),)
+ifneq ($(filter expand sass profile,$(MAKECMDGOALS)),)
 $(if $(filter $(NAMES),$(K)),,$(error K='$(K)' names no row of src/kernels.def (in this build)))
 endif
 ## expand K=   a kernel after the preprocessor, one instruction a line
@@ -211,6 +214,15 @@ expand: $(BUILD)/ptx/$(K).ptx
 sass: $(BUILD)/cubin/$(K).cubin
 	@$(if $(NVDISASM),$(NVDISASM) -c $<,echo 'No nvdisasm: it comes with the CUDA toolkit, and as \
 	  the wheel nvidia-cuda-nvdisasm.')
+## profile K=  a kernel at seqlen 8192 in Nsight Compute, to be read line by line beside its source
+profile:
+	@$(MAKE) --no-print-directory LINEINFO=1 build/lines/bench/bench
+	@$(NCU) --kernel-name $(K) --launch-skip 10 --launch-count 1 --set full --import-source yes \
+	  --force-overwrite --export build/lines/$(K) \
+	  build/lines/bench/bench --benchmark_filter='^$(K)/s8192' --benchmark_min_warmup_time=0
+	@echo 'Open build/lines/$(K).ncu-rep in ncu-ui, page Source; or here, as text:'; \
+	  echo '  $(NCU) --import build/lines/$(K).ncu-rep --page source --print-source ptx --csv'
+NCU ?= ncu
 NVDISASM = $(firstword $(shell command -v nvdisasm) \
   $(wildcard $(addsuffix /bin/nvdisasm,$(CUDA_DIRS))))
 
@@ -249,8 +261,9 @@ clean:
 	@rm -rf $(filter-out $(WHEELS),$(wildcard $(BUILD)/*))
 help:
 	@sed -n 's/^## //p' $(filter-out %.d,$(MAKEFILE_LIST))
-	@echo 'Variables: HEAD_DIMS DTYPES BUILD PREFIX DESTDIR CUDA_HOME PTXAS CUDA_INC CC CXX CXXFLAGS'
-.PHONY: demo check programs gpu-check bench lint size ptxas-matrix expand sass setup \
+	@echo 'Variables: HEAD_DIMS DTYPES LINEINFO BUILD PREFIX DESTDIR CUDA_HOME PTXAS CUDA_INC CC CXX \
+	  CXXFLAGS'
+.PHONY: demo check programs gpu-check bench lint size ptxas-matrix expand sass profile setup \
   setup-sanitizer install clean help
 .PRECIOUS: $(BUILD)/src/%.o $(BUILD)/tests/%.o $(BUILD)/bench/%.o \
   $(BUILD)/ptx/%.ptx $(BUILD)/row/% $(BUILD)/images_%.S
