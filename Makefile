@@ -63,7 +63,7 @@ $(BUILD)/row/%: FORCE
 ptx/%.ptx: ;
 $(BUILD)/ptx/%.ptx: $(BUILD)/row/%
 	@mkdir -p $(@D); echo '  CPP    $*'
-	@$(CPP_PTX) -MMD -MP -MF $@.d -MT $@ $(call defines,$*) ptx/$(call col,$*,2).ptx -o $@
+	@$(CPP_PTX) -MMD -MP -MF $@.d -MT $@ $(call defines,$*) $(DEFINES) ptx/$(call col,$*,2).ptx -o $@
 
 $(BUILD)/cubin/%.cubin: $(BUILD)/ptx/%.ptx ptx/gate.awk $(if $(LINEINFO),ptx/lineinfo.awk)
 	$(NEEDS_TOOLS)
