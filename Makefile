@@ -1,5 +1,5 @@
 # libfa3ptx: `make help` lists what there is.
-# LINEINFO=1: the same machine code with its PTX lines for profilers, larger, in a folder of its own.
+# LINEINFO=1: the same machine code with its PTX lines for profilers, in a folder of its own.
 BUILD  ?= build$(if $(LINEINFO),/lines)
 PREFIX ?= /usr/local
 CXXFLAGS ?= -O2 -g
