@@ -216,7 +216,7 @@ sass: $(BUILD)/cubin/$(K).cubin
 	  the wheel nvidia-cuda-nvdisasm.')
 ## profile K=  a kernel at seqlen 8192 in Nsight Compute, to be read line by line beside its source
 profile:
-	@$(MAKE) --no-print-directory LINEINFO=1 build/lines/bench/bench
+	@$(MAKE) --no-print-directory LINEINFO=1 BUILD=build/lines build/lines/bench/bench
 	@$(NCU) --kernel-name $(K) --launch-skip 10 --launch-count 1 --set full --import-source yes \
 	  --force-overwrite --export build/lines/$(K) \
 	  build/lines/bench/bench --benchmark_filter='^$(K)/s8192' --benchmark_min_warmup_time=0
