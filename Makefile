@@ -51,6 +51,9 @@ defines = -DKERNEL_NAME=$1 -DROLE=ROLE_$(call col,$1,3) -DDTYPE=DTYPE_$(call col
   $(patsubst CAUSAL,-DCAUSAL=1,$(patsubst NONE,-DCAUSAL=0,$(filter-out ANY,$(call col,$1,7)))) \
   -DTILE_M=$(call col,$1,8) -DTILE_N=$(call col,$1,9) -DSTAGES=$(call col,$1,10) \
   -DTHREADS=$(call col,$1,11) -DSMEM_BYTES=$(call col,$1,13)
+# What SM_END, the end of a source's map of shared memory, is for row $*.
+smem_map = `printf '\#include "ptx/$(call col,$*,2).ptx"\nTHE_END SM_END\n' | $(CPP_PTX) -I. \
+  $(call defines,$*) $(DEFINES) - 2>/dev/null | sed -n 's/^THE_END \([(0-9].*\)/\1/p'`
 CUBINS := $(NAMES:%=$(BUILD)/cubin/%.cubin)
 PTXS   := $(NAMES:%=$(BUILD)/ptx/%.ptx)
 
@@ -63,7 +66,9 @@ $(BUILD)/row/%: FORCE
 ptx/%.ptx: ;
 $(BUILD)/ptx/%.ptx: $(BUILD)/row/%
 	@mkdir -p $(@D); echo '  CPP    $*'
-	@$(CPP_PTX) -MMD -MP -MF $@.d -MT $@ $(call defines,$*) $(DEFINES) ptx/$(call col,$*,2).ptx -o $@
+	@$(CPP_PTX) -MMD -MP -MF $@.d -MT $@ $(call defines,$*) $(DEFINES) \
+	  ptx/$(call col,$*,2).ptx -o $@ || { \
+	  echo $$(( $(smem_map) + 0 )) | sed -n 's/^[1-9]/its map of shared memory ends at &/p'; exit 1; }
 
 $(BUILD)/cubin/%.cubin: $(BUILD)/ptx/%.ptx ptx/gate.awk $(if $(LINEINFO),ptx/lineinfo.awk)
 	$(NEEDS_TOOLS)
