@@ -84,5 +84,25 @@ for file in README.md ptx/README.md; do
 done
 report 'a link leads nowhere' "$missing"
 
+# ---- The guide: each kernel's barriers, as the kernel defines and its header lists them; names -----
+names() { grep -oE 'MB_[A-Z_]+' | sort -u | tr '\n' ' '; }
+for source in $(sed -n 's/^<!-- barriers: \(.*\) -->$/\1/p' ptx/README.md); do
+  explained=$(sed -n "/^<!-- barriers: $source -->/,/^<!-- end -->/p" ptx/README.md | names)
+  defined=$(grep -oE '^#define MB_[A-Z_]+' "ptx/$source" | names)
+  listed=$(grep -E '^// (MBAR)?  +MB_' "ptx/$source" | grep -oE 'MB_[A-Z_]+\>' | names)
+  differ=''
+  [ "$explained" = "$defined" ] || differ="ptx/README.md: $explained
+the source: $defined"
+  [ "$listed" = "$defined" ] || differ="$differ
+its header: $listed
+the source: $defined"
+  report "the barriers of $source" "$differ"
+done
+unknown=''
+for name in $(grep -oE '`[A-Z][A-Z0-9]*_[A-Z0-9_]+`' ptx/README.md | tr -d '`' | sort -u) \
+  $(grep -oE '`(L_[a-z_]+|plan_[a-z]+|add_map|k[A-Z][a-z]+)`' ptx/README.md | tr -d '`' | sort -u)
+do grep -rqw "$name" ptx/*.ptx ptx/*.inc src Makefile tests/emu || unknown="$unknown $name"; done
+report 'ptx/README.md names what is nowhere' "$unknown"
+
 echo "$passed passed, $failed failed, 0 skipped"
 [ $failed -eq 0 ]
