@@ -84,7 +84,7 @@ for file in README.md ptx/README.md; do
 done
 report 'a link leads nowhere' "$missing"
 
-# ---- The guide: each kernel's barriers, as the kernel defines and its header lists them; names -----
+# ---- The guide: each kernel's barriers, as the kernel defines and lists them; names exist -------
 names() { grep -oE 'MB_[A-Z_]+' | sort -u | tr '\n' ' '; }
 for source in $(sed -n 's/^<!-- barriers: \(.*\) -->$/\1/p' ptx/README.md); do
   explained=$(sed -n "/^<!-- barriers: $source -->/,/^<!-- end -->/p" ptx/README.md | names)
