@@ -15,7 +15,7 @@ field  = $(patsubst $2=%,%,$(filter $2=%,$(subst $(comma), ,$(basename $(notdir 
 ## limit       bench: wgmma alone, $(BUILD)/probe/*.cubin, for bench/compare.py --limit
 limit: $(LIMITS)
 .PHONY: limit
-$(BUILD)/probe/limit%.cubin: bench/probe_wgmma.ptx $(wildcard ptx/*.inc)
+$(BUILD)/probe/limit%.cubin: bench/probe_wgmma.ptx $(wildcard ptx/*.inc) bench/stages/random.inc
 	$(NEEDS_TOOLS)
 	@mkdir -p $(@D); echo '  PTXAS  $(@F)'
 	@$(CPP_PTX) -Iptx -DKERNEL_NAME=k -DDTYPE=DTYPE_$(if $(findstring e4m3,$@),E4M3,BF16) \

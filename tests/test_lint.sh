@@ -15,8 +15,8 @@ skip() { skipped=$((skipped + 1)); echo "skipped 1: $1"; }
 
 # ---- Text ---------------------------------------------------------------------------------------
 tab=$(printf '\t')
-report 'a line is longer than 100 columns (rows of kernels.def apart)' \
-  "$(awk 'length > 100 && !/^(KERNEL\(|\/\/  )/ { print FILENAME ":" FNR ": " length }' \
+report 'a line is longer than 100 columns (rows of the registries apart)' \
+  "$(awk 'length > 100 && !/^((KERNEL|STAGE)\(|\/\/  )/ { print FILENAME ":" FNR ": " length }' \
        $(echo "$sources" | grep -v '\.md$\|\.csv$\|\.svg$') Makefile)"
 report 'space at the end of a line' "$(grep -nE '[[:space:]]$' $sources Makefile)"
 report 'a tab outside of makefiles' "$(grep -n "$tab" $(echo "$sources" | grep -v '\.mk$'))"
