@@ -1,7 +1,7 @@
 # report.mk - what is measured into bench/results/*.csv, and what the documents show of it.
 
 ## results     on a GPU: measures all that the documents show, into bench/results; then `report`
-RESULTS_ALL += fwd bwd fp8 fp16 dims deterministic short small accuracy ptxas build
+RESULTS_ALL += fwd bwd fp8 fp16 dims deterministic short small accuracy calls ptxas build
 results: lib limit $(BUILD)/bench/bench
 	@for what in $(RESULTS_ALL); do echo "== $$what"; \
 	  $(MAKE) --no-print-directory results-$$what || exit 1; done
@@ -43,6 +43,8 @@ results-accuracy: lib $(BUILD)/bench/bench
 	@$(BUILD)/bench/bench --benchmark_filter=fp8_accuracy --benchmark_out_format=json \
 	  --benchmark_out=$(BUILD)/fp8_accuracy.json
 	$(PYTHON) bench/accuracy.py --fp8 $(BUILD)/fp8_accuracy.json $(CSV)
+results-calls: $(BUILD)/bench/bench
+	@python3 bench/google.py $(CSV) $< --benchmark_filter='^(host/|quantize/|copy)'
 results-build:
 	@python3 bench/build_cost.py $(CSV)
 

@@ -5,6 +5,7 @@ See report.py.
 import csv
 import math
 import os
+import re
 
 import pictures
 import record
@@ -30,6 +31,14 @@ def span_kernels(load):
     """Rows of the registry."""
     with open(os.path.join(record.ROOT, "src", "kernels.def"), encoding="ascii") as file:
         return str(sum(line.startswith("KERNEL(") for line in file))
+
+
+def span_mutants(load, what):
+    """Of the table of tests/mutate: mutants that change something, or those of them caught."""
+    with open(os.path.join(record.ROOT, "tests", "mutate", "README.md"), encoding="utf-8") as file:
+        rows = [x.split("|")[4:8] for x in file if re.match(r"\| [\w*]+ \| \d", x)]
+    mutants, caught, equivalent, _ = (sum(map(int, column)) for column in zip(*rows))
+    return str(caught if what == "caught" else mutants - equivalent)
 
 
 def words(value, unit):
@@ -70,5 +79,5 @@ def build(load):
     return d.svg()
 
 
-SPANS = {"build": span_build, "kernels": span_kernels}
+SPANS = {"build": span_build, "kernels": span_kernels, "mutants": span_mutants}
 PICTURES = {"build.svg": build}

@@ -6,6 +6,7 @@ the same card; ours over that, in one's own run, is what the documents call "of 
 import csv
 import math
 import os
+import re
 
 import pictures
 import record
@@ -255,6 +256,13 @@ def span_rmse(load, way, over=None):
 
 def span_fact(load, name, fact):
     return load(name)[0][fact]
+
+
+def span_cudnn(load, name):
+    """cuDNN 9.19 (through PyTorch 2.11)"""
+    cudnn, torch = re.match(r"(\d+), PyTorch (\d+\.\d+)", load(name)[0]["cudnn"]).groups()
+    number = int(cudnn)
+    return f"cuDNN {number // 10000}.{number // 100 % 100} (through PyTorch {torch})"
 
 
 def span_commits(load, name):
