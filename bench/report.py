@@ -9,7 +9,8 @@
     <!--=NAME WORDS-->1.14<!--=-->    a number inside a sentence
 
 NAME is a function of TABLES or SPANS in one of the modules report_*.py, PICTURES there are the
-SVGs.  A function gets load, and load("fwd") is record.read of bench/results/fwd.csv.  In the README
+SVGs.  A function gets load, and load("fwd") is record.read of bench/results/fwd.csv; load("*") are
+the names of all files.  In the README
 files a measured number (one with a unit after it) has to be marked so; --check says where not.
 """
 import argparse
@@ -108,7 +109,12 @@ def main():
     p.add_argument("--root", default=record.ROOT, help="another copy of the documents and results")
     options = p.parse_args()
     results = os.path.join(options.root, "bench", "results")
-    load = functools.lru_cache(None)(lambda name: record.read(os.path.join(results, name + ".csv")))
+
+    @functools.lru_cache(None)
+    def load(name):
+        if name == "*":  # the names of all files
+            return sorted(os.path.basename(p)[:-4] for p in glob.glob(f"{results}/*.csv"))
+        return record.read(os.path.join(results, name + ".csv"))
     wanted = files(options.root, load)
     if options.check:
         return 1 if check(options.root, wanted) else 0

@@ -79,5 +79,16 @@ def build(load):
     return d.svg()
 
 
+def provenance(load):
+    """Where each results file is from."""
+    lines = ["| file | date | commit | card or CPU | command |", "|---|---|---|---|---|"]
+    for name in load("*"):
+        facts = load(name)[0]
+        lines.append(f"| {name}.csv | {facts['date']} | {facts['commit']} | "
+                     f"{facts.get('card') or facts.get('cpu', '')} | `{facts['command']}` |")
+    return lines
+
+
+TABLES = {"files": provenance}
 SPANS = {"build": span_build, "kernels": span_kernels, "mutants": span_mutants}
 PICTURES = {"build.svg": build}

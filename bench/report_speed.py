@@ -294,29 +294,26 @@ def span_error(load, name):
 
 # ---- Pictures ------------------------------------------------------------------------------------
 
-CURVES = {
-    "fwd": ("Forward, bf16", 900, 300, [("ours", pictures.OURS, None, "ours"),
-                                        ("cuDNN", pictures.CUDNN, None, "cudnn"),
-                                        ("FA3", pictures.FA3, "6 3", "fa3"),
-                                        ("wgmma", pictures.LIMIT, "2 3", "limit")]),
-    "bwd": ("Backward, bf16", 900, 300, [("ours", pictures.OURS, None, "ours"),
-                                         ("cuDNN", pictures.CUDNN, None, "cudnn"),
-                                         ("FA3", pictures.FA3, "6 3", "fa3"),
-                                         ("wgmma", pictures.LIMIT, "2 3", "limit")]),
-    "fp8": ("Forward, FP8 (E4M3)", 2000, 500, [("ours", pictures.OURS, None, "ours"),
-                                               ("cuDNN", pictures.CUDNN, None, "cudnn8"),
-                                               ("FA3", pictures.FA3, "6 3", "fa3"),
-                                               ("wgmma", pictures.LIMIT, "2 3", "limit")]),
-}
+def curves(cudnn):
+    return [("ours", pictures.OURS, None, "ours"), ("cuDNN", pictures.CUDNN, None, cudnn),
+            ("FA3", pictures.FA3, "6 3", "fa3"), ("wgmma", pictures.LIMIT, "2 3", "limit")]
+
+
+# heading, distance of the lines across, curves
+CHARTS = {"fwd": ("Forward, bf16", 250, curves("cudnn")),
+          "bwd": ("Backward, bf16", 250, curves("cudnn")),
+          "fp8": ("Forward, FP8 (E4M3)", 500, curves("cudnn8"))}
 
 
 def over_seqlen(load, kind):
-    title, top, step, curves = CURVES[kind]
+    title, step, lines = CHARTS[kind]
     d = pictures.Drawing(532, f"{title}: TFLOP/s over seqlen")
     d.text(16, 26, f"{title}: TFLOP/s over the sequence length", 15, bold=True)
     d.text(16, 45, "16k tokens in all, 2048 columns of heads, one H200. FA3: its ratio to cuDNN on "
            "another day, times cuDNN here. wgmma: products alone.", 11, pictures.LIMIT)
     rows = {(r.d, r.causal, r.s): r for r in dense(load, kind)}
+    highest = max(getattr(r, what) or 0 for r in rows.values() for _, _, _, what in lines)
+    top = math.ceil(highest / step) * step
     for across, dim in enumerate(HEAD_DIMS):
         for down, causal in enumerate((False, True)):
             heading = f"head dim {dim}, {'causal' if causal else 'no mask'}"
@@ -324,7 +321,7 @@ def over_seqlen(load, kind):
                                    [SHORT[s] for s in SEQLENS], top, step, heading)
             panel.lines([(name, colour, dash,
                           [getattr(rows[dim, causal, s], what) for s in SEQLENS])
-                         for name, colour, dash, what in curves])
+                         for name, colour, dash, what in lines])
     d.text(16, 520, f"bench/results/{kind}.csv, {load(kind)[0]['date']}; FA3 from bench/peers.csv",
            11, pictures.LIMIT)
     return d.svg()
@@ -342,4 +339,4 @@ TABLES = {
     "short": lambda load: short(load, False), "short_one": lambda load: short(load, True),
 }
 SPANS = {name[5:]: f for name, f in list(globals().items()) if name.startswith("span_")}
-PICTURES = {f"{kind}.svg": (lambda load, kind=kind: over_seqlen(load, kind)) for kind in CURVES}
+PICTURES = {f"{kind}.svg": (lambda load, kind=kind: over_seqlen(load, kind)) for kind in CHARTS}
