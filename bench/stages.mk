@@ -43,8 +43,10 @@ stages: $(BUILD)/bench/stages_bench
 ## roofline    bench: which limit binds a problem; ARGS='--head-dim 128 --seqlen 8192 --causal'
 roofline: $(BUILD)/bench/roofline
 	@$< $(ARGS)
-RESULTS_ALL += stages
+RESULTS_ALL += stages roofline
 results-stages: $(BUILD)/bench/stages_bench
 	@$< --csv=bench/results/stages.csv $(MORE)
-.PHONY: stages roofline results-stages
+results-roofline: $(BUILD)/bench/roofline
+	@$< --csv bench/results/roofline.csv
+.PHONY: stages roofline results-stages results-roofline
 .PRECIOUS: $(BUILD)/stages/%.ptx $(BUILD)/stages/%.cubin $(BUILD)/stages/%.row

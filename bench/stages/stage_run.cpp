@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <stdexcept>
@@ -96,6 +97,16 @@ const std::vector<Limit> &limits() {
 std::map<std::string, double> &measured() {
   static std::map<std::string, double> values;
   return values;
+}
+
+std::string output_of(const char *command) {
+  char line[256] = "";
+  if (std::FILE *pipe = popen(command, "r")) {
+    if (!std::fgets(line, sizeof line, pipe)) line[0] = 0;
+    pclose(pipe);
+  }
+  line[std::strcspn(line, "\n")] = 0;
+  return line[0] ? line : "unknown";
 }
 
 double memory() {

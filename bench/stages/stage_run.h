@@ -61,3 +61,7 @@ class StageRun {
   std::unique_ptr<Buffer> in_, out_, result_;
   alignas(64) unsigned char params_[64 + 128 * 10];
 };
+
+// First line that a command prints, "unknown" if it prints none: for the facts of results files.
+std::string output_of(const char *command);
+constexpr const char *kCommitCommand = "git rev-parse --short HEAD 2>/dev/null";

@@ -76,16 +76,6 @@ void time_stage(benchmark::State &state, const Stage &s) {
   figure.megahertz = median(megahertz);
 }
 
-std::string output_of(const char *command) {
-  char line[256] = "";
-  if (std::FILE *pipe = popen(command, "r")) {
-    if (!std::fgets(line, sizeof line, pipe)) line[0] = 0;
-    pclose(pipe);
-  }
-  line[std::strcspn(line, "\n")] = 0;
-  return line[0] ? line : "unknown";
-}
-
 // A results file (bench/record.py).
 void write_csv(const char *path, const std::vector<const Stage *> &shown) {
   std::FILE *csv = std::fopen(path, "w");
@@ -97,7 +87,7 @@ void write_csv(const char *path, const std::vector<const Stage *> &shown) {
   }
   std::fprintf(csv, "# date: %s\n# commit: %s\n# card: %s, %d SMs, memory %.0f GB/s\n",
                output_of("date +%F").c_str(),
-               output_of("git rev-parse --short HEAD 2>/dev/null").c_str(), device().name.c_str(),
+               output_of(kCommitCommand).c_str(), device().name.c_str(),
                device().multiprocessors, memory());
   std::fprintf(csv, "# clocks: SM %.0f to %.0f MHz\n", low, high);
   for (const Limit &l : limits())
