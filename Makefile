@@ -225,8 +225,9 @@ profile:
 	@$(NCU) --kernel-name $(K) --launch-skip 10 --launch-count 1 --set full --import-source yes \
 	  --force-overwrite --export build/lines/$(K) \
 	  build/lines/bench/bench --benchmark_filter='^$(K)/s8192' --benchmark_min_warmup_time=0
-	@echo 'Open build/lines/$(K).ncu-rep in ncu-ui, page Source; or here, as text:'; \
-	  echo '  $(NCU) --import build/lines/$(K).ncu-rep --page source --print-source ptx --csv'
+	@$(NCU) --import build/lines/$(K).ncu-rep --page source --print-source cuda,sass --csv | \
+	  python3 bench/hot_lines.py
+	@echo 'More in ncu-ui: build/lines/$(K).ncu-rep, page Source.'
 NCU ?= ncu
 NVDISASM = $(firstword $(shell command -v nvdisasm) \
   $(wildcard $(addsuffix /bin/nvdisasm,$(CUDA_DIRS))))

@@ -7,6 +7,7 @@ Tables, sentences and pictures of the documents come from these files alone (rep
 import csv
 import datetime
 import os
+import shlex
 import subprocess
 import sys
 
@@ -16,7 +17,11 @@ FOLDER = os.path.join(HERE, "results")
 
 
 def commit():
-    """Of the working tree; `+` where it differs from that in what is built."""
+    """Of the working tree; `+` where it differs from that in what is built.  FA3PTX_COMMIT says it
+    where the history is not at hand."""
+    if os.environ.get("FA3PTX_COMMIT"):
+        return os.environ["FA3PTX_COMMIT"]
+
     def git(*words):
         return subprocess.run(["git", "-C", ROOT, *words], text=True, stdout=subprocess.PIPE,
                               stderr=subprocess.DEVNULL).stdout.strip()
@@ -30,7 +35,7 @@ def commit():
 def command():
     """This process's command line, as one would type it in the root of the repository."""
     script = os.path.relpath(os.path.abspath(sys.argv[0]), ROOT)
-    return " ".join(["python3", script] + [x.replace(ROOT + "/", "") for x in sys.argv[1:]])
+    return shlex.join(["python3", script] + [x.replace(ROOT + "/", "") for x in sys.argv[1:]])
 
 
 def clocks(rows):
