@@ -26,15 +26,16 @@ $(BUILD)/stages/%.cubin: $(BUILD)/stages/%.ptx ptx/gate.awk
 	@awk -v name=$* -v registers=255 -v exact=0 -f ptx/gate.awk $(@:cubin=log)
 
 STAGE_RUN := $(BUILD)/bench/stages/stage_run.o
+COUNTS := $(BUILD)/bench/stages/counts.o
 STAGE_LIBS := $(BUILD)/libsupport.a $(BUILD)/libhost.a
-$(BUILD)/tests/test_stages $(BUILD)/tests_emu/test_stages: $(STAGE_RUN) | $(STAGE_PTXS) \
+$(BUILD)/tests/test_stages $(BUILD)/tests_emu/test_stages: $(STAGE_RUN) $(COUNTS) | $(STAGE_PTXS) \
   $(STAGE_CUBINS)
-$(BUILD)/bench/stages/stages.o $(BUILD)/bench/stages/roofline.o $(STAGE_RUN) \
+$(BUILD)/bench/stages/stages.o $(BUILD)/bench/stages/roofline.o $(STAGE_RUN) $(COUNTS) \
   $(BUILD)/tests/test_stages.o: CXX_ALL += -Ibench/stages
 $(BUILD)/bench/stages_bench: $(BUILD)/bench/stages/stages.o $(STAGE_RUN) $(STAGE_LIBS) \
   $(BUILD)/images_cubin.o | $(STAGE_CUBINS)
 	$(LINK_TEST) -lbenchmark
-$(BUILD)/bench/roofline: $(BUILD)/bench/stages/roofline.o $(STAGE_RUN) $(STAGE_LIBS) \
+$(BUILD)/bench/roofline: $(BUILD)/bench/stages/roofline.o $(STAGE_RUN) $(COUNTS) $(STAGE_LIBS) \
   $(BUILD)/images_cubin.o | $(STAGE_CUBINS)
 	$(LINK_TEST)
 ## stages      bench: each step of the kernels alone, and what of its limit it reaches
