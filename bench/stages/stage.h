@@ -5,7 +5,7 @@
 #define STAGE_MAP_OUT 128
 #define STAGE_IN 256        /* u64  global memory under the maps */
 #define STAGE_OUT 264       /* u64 */
-#define STAGE_RESULT 272    /* u64  a CTA: u64 clocks, u64 nanoseconds, f32 value */
+#define STAGE_RESULT 272    /* u64  a CTA: u64 clocks, u64 ns, u64 beginning, f32 value */
 #define STAGE_ITERATIONS 280
 #define STAGE_ROWS 284      /* u32  rows of a map, a power of two: boxes wrap there */
 #define STAGE_SEED 288      /* u32  0: operands are 1; else random */

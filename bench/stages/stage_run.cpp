@@ -130,8 +130,9 @@ StageRun::StageRun(const Stage &s, bool large)
       file_(built_file("stages", s.name + (device().emulated ? ".ptx" : ".cubin"))),
       kernel_(file_.kernel(s.name)) {
   const unsigned cluster = s.cluster(), all = unsigned(device().multiprocessors);
-  const unsigned wanted = s("CTAS") ? unsigned(s("CTAS")) : large ? all / cluster * cluster
-                                                                  : 2 * cluster;
+  // Clusters of 4 do not come out even in the SMs of every GPC.
+  const unsigned clusters = large ? std::max(1u, all / cluster - (cluster > 2)) : 2;
+  const unsigned wanted = s("CTAS") ? unsigned(s("CTAS")) : clusters * cluster;
   shape_ = {wanted, unsigned(s("THREADS")), s.source == "load" || cluster > 1 ? cluster : 1,
             unsigned(s("SMEM_BYTES")), false};
   const bool in_memory = (s.source == "load" && !s("FROM_L2")) ||
@@ -191,13 +192,19 @@ StageTimes StageRun::run(unsigned iterations) {
   result_->fill(0xff, result_->bytes);
   enqueue(iterations);
   const std::vector<uint32_t> words = result_->words(0, result_->bytes / 4);
-  const auto at = [&](unsigned cta, int word) {
-    return words[cta * STAGE_RESULT_BYTES / 4 + word];
+  const auto at = [&](unsigned cta, int word) { // 64 bits from there
+    const size_t first = cta * STAGE_RESULT_BYTES / 4 + word;
+    return words[first] | uint64_t(words[first + 1]) << 32;
   };
-  std::vector<std::pair<double, double>> times; // clocks, nanoseconds
-  for (unsigned cta = 0; cta < shape_.grid; ++cta)
-    times.push_back({at(cta, 0) + 0x1p32 * at(cta, 1), at(cta, 2) + 0x1p32 * at(cta, 3)});
+  std::vector<std::pair<uint64_t, uint64_t>> times; // clocks, nanoseconds
+  uint64_t begin = ~uint64_t(0), end = 0;
+  for (unsigned cta = 0; cta < shape_.grid; ++cta) {
+    times.push_back({at(cta, 0), at(cta, 2)});
+    begin = std::min(begin, at(cta, 4));
+    end = std::max(end, at(cta, 4) + at(cta, 2));
+  }
   std::sort(times.begin(), times.end());
   const auto &median = times[times.size() / 2];
-  return {median.first, median.second * 1e-9, times.back().second * 1e-9, as_float(at(0, 4))};
+  return {double(median.first), median.second * 1e-9, (end - begin) * 1e-9,
+          as_float(uint32_t(at(0, 6)))};
 }

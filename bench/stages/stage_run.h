@@ -33,9 +33,10 @@ const std::vector<Limit> &limits();
 std::map<std::string, double> &measured();
 double memory(); // GB/s: what the device says of its memory's clock and width; 0 if it says nothing
 
-// One launch: clocks and seconds are those of the median CTA, `longest` the seconds of the slowest.
+// One launch: clocks and seconds are those of the median CTA, `all` goes from the first beginning
+// of a CTA to the last end.
 struct StageTimes {
-  double clocks = 0, seconds = 0, longest = 0;
+  double clocks = 0, seconds = 0, all = 0;
   float value = 0;
 };
 

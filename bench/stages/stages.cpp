@@ -62,7 +62,7 @@ void time_stage(benchmark::State &state, const Stage &s) {
       megahertz.push_back(t.clocks / t.seconds * 1e-6);
       const double clocks = t.clocks / n, from_memory = s.work(s) / s.cluster() * run.ctas() * n;
       values.push_back(s.unit == "clk"    ? clocks
-                       : s.unit == "GB/s" ? from_memory / t.longest * 1e-9
+                       : s.unit == "GB/s" ? from_memory / t.all * 1e-9
                                           : s.work(s) / clocks);
     }
   }
