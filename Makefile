@@ -84,12 +84,14 @@ $(BUILD)/cubin/%.cubin: $(BUILD)/ptx/%.ptx ptx/gate.awk $(if $(LINEINFO),ptx/lin
 $(BUILD)/names: FORCE
 	@mkdir -p $(@D); echo '$(NAMES)' | tr ' ' '\n' | cmp -s - $@ || \
 	  echo '$(NAMES)' | tr ' ' '\n' > $@
-$(BUILD)/images_%.S: $(BUILD)/names Makefile
-	@mkdir -p $(@D); for n in $(NAMES); do s=fa3ptx_image_$$n; \
+# $(call write_images,NAMES,FOLDER,SUFFIX)
+write_images = for n in $1; do s=fa3ptx_image_$$n; \
 	  printf '.globl %s, %s_end\n.hidden %s, %s_end\n' $$s $$s $$s $$s; \
-	  printf '.balign 64\n%s: .incbin "$(BUILD)/$*/%s.$*"\n%s_end: .byte 0\n' $$s $$n $$s; done \
+	  printf '.balign 64\n%s: .incbin "$2/%s.$3"\n%s_end: .byte 0\n' $$s $$n $$s; done \
 	  | { printf '.section .rodata\n.globl fa3ptx_images\n.hidden fa3ptx_images\n'; \
-	    echo 'fa3ptx_images:'; cat; echo '.section .note.GNU-stack,"",%progbits'; } > $@
+	    echo 'fa3ptx_images:'; cat; echo '.section .note.GNU-stack,"",%progbits'; }
+$(BUILD)/images_%.S: $(BUILD)/names Makefile
+	@mkdir -p $(@D); $(call write_images,$(NAMES),$(BUILD)/$*,$*) > $@
 $(BUILD)/images_cubin.o: $(BUILD)/images_cubin.S $(CUBINS)
 	@$(CC) -c $< -o $@
 $(BUILD)/images_ptx.o: $(BUILD)/images_ptx.S $(PTXS)
