@@ -8,7 +8,7 @@ for name in $(sed -n '/^[a-z]/s/ *|.*//p' bench/ablations.def | sort -u); do
   check=$BUILD/ablation/$name/check
   if [ ! -x "$check" ]; then
     grep -q "^$name *|.*-D.*| exact" bench/ablations.def && # not wrong on purpose, nor a mode
-      { skipped=$((skipped + 1)); echo "skipped 1: without $name: this build has no kernel for it"; }
+      { skipped=$((skipped + 1)); echo "skipped 1: without $name: not in this build"; }
     continue
   fi
   answer=$(timeout 120 "$check" 2>&1) || echo "FAILED: without $name: $answer"
