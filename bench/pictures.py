@@ -1,7 +1,7 @@
 """pictures.py - a small SVG writer, for the pictures of the documents.
 
 A picture is legible or is not written: svg() raises if two texts overlap, if one is smaller than
-11 px or leaves the card.  Text widths are estimated, on the wide side.  The card is opaque, so that
+12 px (a page may show the card a little smaller) or leaves the card.  Text widths are estimated, on the wide side.  The card is opaque, so that
 a picture reads the same on a light and on a dark page; the colours are told apart by the
 colour-blind, too (Okabe and Ito's, darkened to be read as text).
 """
@@ -11,7 +11,7 @@ WIDTH = 860  # of the documents' column, pixels
 OURS, CUDNN, FA3, LIMIT = "#0072b2", "#b34a00", "#00795a", "#6b7280"
 PURPLE, GOLD = "#a3386f", "#8a6100"
 INK, FAINT, CARD = "#1f2328", "#d8dee4", "#ffffff"
-SMALLEST = 11
+SMALLEST = 12
 
 
 class Drawing:
@@ -115,9 +115,9 @@ class Panel:
         drawing.text(left, upper - 10, heading, 13, bold=True)
         for value in range(0, top + 1, step):
             drawing.line(left, self.y(value), left + width, self.y(value), FAINT)
-            drawing.text(left - 5, self.y(value) + 4, value, 11, LIMIT, "end")
+            drawing.text(left - 5, self.y(value) + 4, value, 12, LIMIT, "end")
         for i, name in enumerate(names):
-            drawing.text(self.x(i), upper + height + 16, name, 11, LIMIT, "middle")
+            drawing.text(self.x(i), upper + height + 16, name, 12, LIMIT, "middle")
 
     def x(self, i):
         return self.left + self.width * (i + 0.35) / (self.count - 0.3)

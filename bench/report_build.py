@@ -68,14 +68,14 @@ def build(load):
         for j, (who, value, where, colour) in enumerate(bars):
             y = 68 + 44 * j
             wide = width * math.log(value / low) / math.log(high / low)
-            d.text(left, y + 11, f"{who}, {where}", 11, pictures.LIMIT)
+            d.text(left, y + 11, f"{who}, {where}", 12, pictures.LIMIT)
             d.rect(left, y + 16, wide, 14, colour)
             d.text(left + wide + 5, y + 28, words(value, unit), 12, colour, bold=j == 0)
     kernels = int(ours["kernels"])
     d.text(16, 212, f"{kernels} kernels of libfa3ptx: bench/results/build.csv, "
            f"{load('build')[0]['date']}. The reference's: bench/published.csv, which names where "
-           "they are from;", 11, pictures.LIMIT)
-    d.text(16, 227, "the wheel is of its predecessor with fewer head dims.", 11, pictures.LIMIT)
+           "they are from;", 12, pictures.LIMIT)
+    d.text(16, 227, "the wheel is of its predecessor with fewer head dims.", 12, pictures.LIMIT)
     return d.svg()
 
 

@@ -310,7 +310,7 @@ def over_seqlen(load, kind):
     d = pictures.Drawing(532, f"{title}: TFLOP/s over seqlen")
     d.text(16, 26, f"{title}: TFLOP/s over the sequence length", 15, bold=True)
     d.text(16, 45, "16k tokens in all, 2048 columns of heads, one H200. FA3: its ratio to cuDNN on "
-           "another day, times cuDNN here. wgmma: products alone.", 11, pictures.LIMIT)
+           "another day, times cuDNN here. wgmma: products alone.", 12, pictures.LIMIT)
     rows = {(r.d, r.causal, r.s): r for r in dense(load, kind)}
     highest = max(getattr(r, what) or 0 for r in rows.values() for _, _, _, what in lines)
     top = math.ceil(highest / step) * step
@@ -323,7 +323,7 @@ def over_seqlen(load, kind):
                           [getattr(rows[dim, causal, s], what) for s in SEQLENS])
                          for name, colour, dash, what in lines])
     d.text(16, 520, f"bench/results/{kind}.csv, {load(kind)[0]['date']}; FA3 from bench/peers.csv",
-           11, pictures.LIMIT)
+           12, pictures.LIMIT)
     return d.svg()
 
 
