@@ -161,6 +161,13 @@ CUresult cuKernelGetFunction(CUfunction *f, CUkernel k) {
   *f = reinterpret_cast<CUfunction>(k);
   return CUDA_SUCCESS;
 }
+CUresult cuKernelGetLibrary(CUlibrary *l, CUkernel k) {
+  EMU_ENTER();
+  if (!kernelOf(k)) return CUDA_ERROR_INVALID_HANDLE;
+  if (!l) return CUDA_ERROR_INVALID_VALUE;
+  *l = reinterpret_cast<CUlibrary>(kernelOf(k)->image);
+  return CUDA_SUCCESS;
+}
 static CUresult globalOf(CUdeviceptr *p, size_t *n, const void *handle, const char *name) {
   EMU_ENTER();
   Image *image = imageOf(handle);
