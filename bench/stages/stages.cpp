@@ -120,8 +120,8 @@ class Table : public benchmark::BenchmarkReporter {
   void ReportRuns(const std::vector<Run> &runs) override {
     for (const Run &run : runs) {
       const Stage &s = stage(run.run_name.function_name);
-      if (run.error_occurred) {
-        std::printf("%-36s %s\n", s.name.c_str(), run.error_message.c_str());
+      if (!figures.count(s.name)) { // how a run says so differs between releases of the library
+        std::printf("%-36s not timed, its value is wrong\n", s.name.c_str());
         continue;
       }
       shown.push_back(&s);
