@@ -33,8 +33,8 @@ struct Span {
 };
 
 struct Options {
-  std::string row, csv, json;
-  int seqlen = 0, batch = 0, heads = 0, cta = 0, first = 0, last = 1 << 30;
+  std::string row, csv, json, problem;
+  int seqlen = 0, batch = 0, heads = 0, cta = 0, first = 0, last = -1; // blocks; -1: all
 };
 
 Options read_options(int argc, char **argv) {
@@ -90,13 +90,14 @@ CUdeviceptr trace_buffer(fa3ptx::RowIndex row) {
   return buffer;
 }
 
-std::vector<uint32_t> run(const Options &o, fa3ptx::RowIndex index) {
+std::vector<uint32_t> run(Options &o, fa3ptx::RowIndex index) {
   const fa3ptx::Row &row = fa3ptx::kRows[index];
   const bool backward = is_backward(row), emulated = device().emulated;
   Problem p = problem_of(row);
   p.seqlen_q = p.seqlen_k = o.seqlen ? o.seqlen : emulated ? 640 : 8192;
   p.batch = o.batch ? o.batch : emulated ? 1 : 2;
   p.heads_q = p.heads_kv = o.heads ? o.heads : emulated ? 2 : 2048 / p.head_dim;
+  o.problem = p.name();
   RowMachine machine(index, emulated ? 1 : 0);
   const DeviceCall call(p, backward, machine);
   const auto enqueue = [&] {
@@ -181,7 +182,7 @@ void write_json(const std::string &path, const std::vector<Span> &spans, bool ba
   if (!out) throw std::runtime_error("cannot write " + path);
 }
 
-// The spans of a CTA between two blocks of its first consumer.
+// The spans of a CTA, all of them or those between two blocks of its first consumer.
 void write_csv(const Options &o, std::vector<Span> spans, bool backward) {
   std::ofstream out(o.csv);
   const int product = backward ? EVENT_S : EVENT_QK;
@@ -190,12 +191,13 @@ void write_csv(const Options &o, std::vector<Span> spans, bool backward) {
   for (const Span &s : spans) {
     if (s.cta != o.cta || s.role != 1 || s.event != product) continue;
     if (block == o.first) from = s.begin;
-    if (block++ <= o.last) to = s.begin;
+    if (block++ == o.last) to = s.begin;
   }
   const auto at = [&](uint32_t clock) { return int32_t(clock - from); };
-  out << "role,event,number,begin,end\n";
+  out << "# card: " << device().name << "\n# kernel: " << o.row << "\n# cta: " << o.cta
+      << "\n# problem: " << o.problem << "\nrole,event,number,begin,end\n";
   for (const Span &s : spans)
-    if (s.cta == o.cta && at(s.end) > 0 && at(s.begin) < at(to))
+    if (s.cta == o.cta && (o.last < 0 || (at(s.end) > 0 && at(s.begin) < at(to))))
       out << (s.role == 0 ? "0" : std::to_string(s.role)) << ',' << '"' << kNames[s.event] << '"'
           << ',' << s.number << ',' << at(s.begin) << ',' << at(s.end) << '\n';
   if (!out) throw std::runtime_error("cannot write " + o.csv);
@@ -219,7 +221,7 @@ void print_means(const Options &o, const std::vector<Span> &spans, bool backward
 } // namespace
 
 int main(int argc, char **argv) try {
-  const Options o = read_options(argc, argv);
+  Options o = read_options(argc, argv);
   const fa3ptx::RowIndex row = find_row(o.row);
   const bool backward = is_backward(fa3ptx::kRows[row]);
   std::printf("%s on %s, CTA %d\n", o.row.c_str(), device().name.c_str(), o.cta);
