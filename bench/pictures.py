@@ -1,9 +1,9 @@
 """pictures.py - a small SVG writer, for the pictures of the documents.
 
 A picture is legible or is not written: svg() raises if two texts overlap, if one is smaller than
-12 px (a page may show the card a little smaller) or leaves the card.  Text widths are estimated, on the wide side.  The card is opaque, so that
-a picture reads the same on a light and on a dark page; the colours are told apart by the
-colour-blind, too (Okabe and Ito's, darkened to be read as text).
+12 px (a page may show the card a little smaller) or leaves the card.  Text widths are estimated, on
+the wide side.  The card is opaque, so that a picture reads the same on a light and on a dark page;
+the colours are told apart by the colour-blind, too (Okabe and Ito's, darkened to be read as text).
 """
 from xml.sax.saxutils import escape
 
