@@ -4,7 +4,8 @@
     build_cost.py                                   everything, then two head dims of bf16
     build_cost.py --csv bench/results/build.csv     into a results file
 
-Each build starts from nothing, in a folder of its own, held to two cores.  Memory is the peak of
+Each build starts from nothing, in a folder of its own, held to two cores, which should have nothing
+else to do: the time is by the clock, and beside it that of the cores (cpu).  Memory is the peak of
 the whole tree of processes, sampled: shared pages count once (PSS).  Needs Linux, and no GPU.
 """
 import argparse
@@ -39,10 +40,10 @@ def memory(pid):
 
 
 def build(arguments, folder):
-    """(seconds, peak bytes)"""
+    """(seconds by the clock, seconds of the cores, peak bytes)"""
     command = ["make", "-s", "-j2", f"BUILD={folder}", "lib"] + arguments
     environment = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MAKELEVEL")}
-    start, peak = time.perf_counter(), 0
+    start, peak, before = time.perf_counter(), 0, os.times()
     process = subprocess.Popen(command, cwd=record.ROOT, stdout=subprocess.DEVNULL,
                                env=environment)
     while process.poll() is None:
@@ -50,7 +51,9 @@ def build(arguments, folder):
         time.sleep(0.02)
     if process.returncode:
         sys.exit(f"{' '.join(command)} failed")
-    return time.perf_counter() - start, peak
+    after = os.times()
+    cpu = sum(after[2:4]) - sum(before[2:4])
+    return time.perf_counter() - start, cpu, peak
 
 
 def main():
@@ -63,18 +66,18 @@ def main():
     rows = []
     for name, arguments in BUILDS.items():
         with tempfile.TemporaryDirectory() as folder:
-            seconds, peak = build(arguments, folder)
+            seconds, cpu, peak = build(arguments, folder)
             with open(os.path.join(folder, "names"), encoding="ascii") as file:
                 kernels = len(file.read().split())
             size = os.path.getsize(os.path.realpath(os.path.join(folder, "libfa3ptx.so")))
-        rows.append([name, kernels, f"{seconds:.1f}", peak, size])
-        print(f"{name}: {kernels} kernels in {seconds:.1f} s on {len(cores)} cores, "
+        rows.append([name, kernels, f"{seconds:.1f}", f"{cpu:.1f}", peak, size])
+        print(f"{name}: {kernels} kernels in {seconds:.1f} s on {len(cores)} cores ({cpu:.1f} s of them), "
               f"{peak / 1e6:.0f} MB of memory, library {size / 1e6:.1f} MB", flush=True)
     if options.csv:
         with open("/proc/cpuinfo", encoding="utf-8") as file:
             model = next((x.split(":")[1].strip() for x in file if x.startswith("model name")),
                          "unknown")
-        record.write(options.csv, "build kernels seconds memory size".split(), rows,
+        record.write(options.csv, "build kernels seconds cpu memory size".split(), rows,
                      cpu=f"{len(cores)} cores of {model}")
 
 
