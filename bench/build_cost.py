@@ -71,8 +71,8 @@ def main():
                 kernels = len(file.read().split())
             size = os.path.getsize(os.path.realpath(os.path.join(folder, "libfa3ptx.so")))
         rows.append([name, kernels, f"{seconds:.1f}", f"{cpu:.1f}", peak, size])
-        print(f"{name}: {kernels} kernels in {seconds:.1f} s on {len(cores)} cores ({cpu:.1f} s of them), "
-              f"{peak / 1e6:.0f} MB of memory, library {size / 1e6:.1f} MB", flush=True)
+        print(f"{name}: {kernels} kernels in {seconds:.1f} s on {len(cores)} cores ({cpu:.1f} s of "
+              f"theirs), {peak / 1e6:.0f} MB of memory, library {size / 1e6:.1f} MB", flush=True)
     if options.csv:
         with open("/proc/cpuinfo", encoding="utf-8") as file:
             model = next((x.split(":")[1].strip() for x in file if x.startswith("model name")),
