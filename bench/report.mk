@@ -48,11 +48,12 @@ results-calls: $(BUILD)/bench/bench
 results-build:
 	@python3 bench/build_cost.py $(CSV)
 
-# Builds by other releases of ptxas in one run: PTXAS_LIST="path ...", as for ptxas-matrix.
-PTXAS_LIST ?=
+# Builds by other releases of ptxas in one run: PTXAS_LIST="path ...", as for ptxas-matrix; or
+# PTXAS_LIBS="12.4=libfa3ptx.so ...", built elsewhere.
 results-ptxas: lib
-	@test -n '$(PTXAS_LIST)' || echo 'results-ptxas: no PTXAS_LIST, bench/results/ptxas.csv stays'
-	@also=; for p in $(PTXAS_LIST); do \
+	@test -n '$(PTXAS_LIST)$(PTXAS_LIBS)' || \
+	  echo 'results-ptxas: no PTXAS_LIST, so bench/results/ptxas.csv stays as it is'
+	@also='$(PTXAS_LIBS:%=--also %)'; for p in $(PTXAS_LIST); do \
 	  r=`$$p --version | sed -n 's/.*release \([0-9.]*\),.*/\1/p'`; \
 	  $(MAKE) --no-print-directory PTXAS=$$p BUILD=$(BUILD)/ptxas/$$r \
 	    HEAD_DIMS='64 128 256' DTYPES=bf16 lib > /dev/null || exit 1; \
