@@ -11,6 +11,11 @@ import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 REPORT = os.path.join(ROOT, "bench", "report.py")
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(ROOT, "bench"))
+import pictures  # noqa: E402
+import record  # noqa: E402
+
 passed, failed = 0, 0
 
 
@@ -53,11 +58,50 @@ ALTERED = (
 )
 
 
+def illegible(draw):
+    drawing = pictures.Drawing(100, "a picture")
+    draw(drawing)
+    try:
+        drawing.svg()
+    except ValueError:
+        return True
+    return False
+
+
+def pictures_are_legible():
+    expect("two labels side by side",
+           not illegible(lambda d: (d.text(10, 20, "one"), d.text(80, 20, "two"))))
+    expect("a label on another",
+           illegible(lambda d: (d.text(10, 20, "one label"), d.text(30, 26, "another"))))
+    expect("a label that leaves the card", illegible(lambda d: d.text(840, 20, "too far")))
+    expect("a small label", illegible(lambda d: d.text(10, 20, "small", 9)))
+    expect("labels spread", pictures.spread([10, 12, 50], 10, 0, 60) == [10, 20, 50])
+
+
+def rows_are_replaced(folder):
+    """A results file keeps its rows but for those that were measured again."""
+    path, columns = os.path.join(folder, "some.csv"), ["d", "s", "x"]
+    os.environ["FA3PTX_COMMIT"] = "first"
+    record.merge(path, columns, ["d", "s"], [{"d": 1, "s": 2, "x": 3}, {"d": 1, "s": 4, "x": 5}])
+    os.environ["FA3PTX_COMMIT"] = "second"
+    record.merge(path, columns, ["d", "s"], [{"d": 1, "s": 4, "x": 6}, {"d": 7, "s": 8, "x": 9}],
+                 card="a card")
+    facts, rows = record.read(path)
+    expect("rows measured again",
+           [list(r.values()) for r in rows] == [["1", "2", "3", "first"], ["1", "4", "6", "second"],
+                                                ["7", "8", "9", "second"]], rows)
+    expect("facts of the last run",
+           (facts["commit"], facts["card"], facts["clocks"]) == ("second", "a card", "not read"),
+           facts)
+
+
 def main():
+    pictures_are_legible()
     status, output = check(ROOT)
     expect("the documents show what bench/results says (`make report` writes them)", status == 0,
            output)
     with tempfile.TemporaryDirectory() as copy:
+        rows_are_replaced(copy)
         for folder in ("bench/results", "bench/pictures"):
             shutil.copytree(os.path.join(ROOT, folder), os.path.join(copy, folder))
         for name in ("README.md", "bench/RESULTS.md", "ptx/README.md"):
