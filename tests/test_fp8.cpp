@@ -161,8 +161,8 @@ struct Row64 {
 };
 
 // One row in float64.  P is rounded by the kernel to within 2^-4 of itself, or 2^-16 of the
-// largest, each by chance; the tolerance is five times what that comes to, the FP8 sums' 2^-10, and
-// O's own rounding.
+// largest (2^-15 without scales of blocks: not allowed for), each by chance; the tolerance is five
+// times what that comes to, the FP8 sums' 2^-10, and O's own rounding.
 Row64 reference_row(const Fp8Problem &p, const Bytes &q, const Bytes &k, const Bytes &v,
                     const HostScale &qs, const HostScale &ks, const HostScale &vs, int b, int h,
                     int row, const std::vector<double> &table) {
