@@ -80,6 +80,30 @@ def timeline(spans, title, note=""):
     return d.svg()
 
 
+def ablation(load, name):
+    """What each variant reaches of the release, of one results file; a column a row of the grid."""
+    rows = load(name)[1]
+    grid = list(dict.fromkeys((int(r["d"]), r["mask"], int(r["seqlen"])) for r in rows))
+    grid.sort(key=lambda g: (g[0], g[1] != "none", g[2]))
+    cells = {((r["switch"], r["change"]), (int(r["d"]), r["mask"], int(r["seqlen"]))): r
+             for r in rows}
+    yield "| left out | " + " | ".join(f"{d} {mask} {s}" for d, mask, s in grid) + " |"
+    yield "|---" * (len(grid) + 1) + "|"
+    for results in ("exact", "wrong"):
+        if results == "wrong":
+            yield "| *stages, results wrong:*" + " |" * (len(grid) + 1)
+        changes = list(dict.fromkeys((r["switch"], r["change"]) for r in rows
+                                     if r["results"] == results))
+        for switch, change in changes:
+            shown = [cells.get(((switch, change), g)) for g in grid]
+            if switch == "release":
+                words = [f"{float(r['tflops']):.0f}" for r in shown]
+                change = "nothing: TFLOP/s"
+            else:
+                words = [r["of_release"][:4] if r else "" for r in shown]
+            yield f"| {change} | " + " | ".join(words) + " |"
+
+
 PICTURES = {}
 TABLES = {}
 

@@ -25,7 +25,7 @@
 #define EVENT_LOAD_Q_DO 9       // backward: the next step's slot, as above
 #define EVENT_S 10
 #define EVENT_DP 11
-#define EVENT_P 12              // exponentials
+#define EVENT_P 12              // from scores to P
 #define EVENT_DV 13
 #define EVENT_DS 14
 #define EVENT_DK 15

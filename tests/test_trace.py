@@ -24,7 +24,8 @@ TRACE = os.path.join(BUILD, "ablation", "trace", "trace")
 KERNELS = {"fwd_d128_m128_bf16": ("fwd", 0, "fwd_d128"),
            "fwd_d128_m128_bf16_causal": ("fwd", 0, "fwd_d128_causal"),
            "fwd_d64_m192_bf16": ("fwd", 1, "fwd_d64"),
-           "bwd_d128_bf16": ("bwd_d128", 0, "bwd_d128")}
+           "bwd_d128_bf16": ("bwd_d128", 0, "bwd_d128"),
+           "bwd_d64_n192_bf16_causal": ("bwd_ahead", 0, "bwd_d64_causal")}
 ROW = re.compile(r"//\s+(QK|softmax|PV|store O|S|dP|P|dV|dS|dK)\s+((?:[0-9n.]\S*\s*)+)$")
 passed = failed = skipped = 0
 
@@ -41,8 +42,9 @@ def report(what, findings):
 def drawings(source):
     """Each a list of spans (event, number, first column, last column); number: 0, 1 ... of blocks,
     "n" the last, "0'" of the next tile."""
-    with open(os.path.join(ROOT, "ptx", source + ".ptx"), encoding="ascii") as file:
-        lines = file.read().split("#include")[0].split("\n")
+    path = next(glob.iglob(os.path.join(ROOT, "ptx", source + ".[pi]*")))
+    with open(path, encoding="ascii") as file:
+        lines = re.split("#i[nf]", file.read())[0].split("\n")
     found, inside = [], False
     for line in lines:
         row = ROW.match(line)
