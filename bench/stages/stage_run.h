@@ -65,4 +65,5 @@ class StageRun {
 
 // First line that a command prints, "unknown" if it prints none: for the facts of results files.
 std::string output_of(const char *command);
-constexpr const char *kCommitCommand = "git rev-parse --short HEAD 2>/dev/null";
+constexpr const char *kCommitCommand = // FA3PTX_COMMIT: of a copy that is no repository
+    "echo ${FA3PTX_COMMIT:-$(git rev-parse --short HEAD 2>/dev/null)}";
