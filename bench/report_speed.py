@@ -194,6 +194,15 @@ def accuracy(load):
                      for way, name in WAYS.items()])
 
 
+def quantise(load):
+    rate = {r["name"]: float(r["gb_s"]) for r in load("calls")[1] if r["gb_s"]}
+    ways = (("scales of 128 rows", "block"), ("the same, rotated", "block_rotated"),
+            ("a scale a head", "head"), ("the same, rotated", "head_rotated"))
+    return markdown(["share of a plain copy's rate"] + [f"d {d}" for d in HEAD_DIMS],
+                    [[words] + [f"{rate[f'quantize/d{d}_{way}'] / rate['copy']:.2f}"
+                                for d in HEAD_DIMS] for words, way in ways])
+
+
 # ---- README.md ---------------------------------------------------------------------------------
 
 def readme(load):
@@ -252,6 +261,11 @@ def span_added(load, d, mask, seqlen):
 def span_rmse(load, way, over=None):
     rmse = {r["way"]: float(r["rmse"]) for r in load("accuracy")[1]}
     return f"{rmse[way] / rmse[over]:.2f}" if over else f"{rmse[way]:.1e}".replace("e-0", "e-")
+
+
+def span_host(load, call):
+    """Microseconds that a call takes the host."""
+    return next(f"{float(r['us']):.1f}" for r in load("calls")[1] if r["name"] == "host/" + call)
 
 
 def span_fact(load, name, fact):
@@ -335,7 +349,7 @@ TABLES = {
     "bwd_gqa": lambda load: speed(grouped(load, "bwd"), heads=True),
     "fp8": lambda load: speed(dense(load, "fp8"), fp8=True),
     "fp16": fp16, "dims": dims, "deterministic": deterministic, "ptxas": ptxas,
-    "accuracy": accuracy, "small": small,
+    "accuracy": accuracy, "small": small, "quantise": quantise,
     "short": lambda load: short(load, False), "short_one": lambda load: short(load, True),
 }
 SPANS = {name[5:]: f for name, f in list(globals().items()) if name.startswith("span_")}
