@@ -98,6 +98,12 @@ its header: $listed
 the source: $defined"
   report "the barriers of $source" "$differ"
 done
+untold=''
+for file in ptx/*; do
+  [ "$file" = ptx/README.md ] || grep -qF "($(basename "$file"))" ptx/README.md ||
+    untold="$untold $file"
+done
+report 'ptx/README.md leads to every file of ptx/, but not to' "$untold"
 unknown=''
 for name in $(grep -oE '`[A-Z][A-Z0-9]*_[A-Z0-9_]+`' ptx/README.md | tr -d '`' | sort -u) \
   $(grep -oE '`(L_[a-z_]+|plan_[a-z]+|add_map|k[A-Z][a-z]+)`' ptx/README.md | tr -d '`' | sort -u)
