@@ -76,7 +76,9 @@ void plan_quantize(const fa3ptx_quantize_args &a, RowIndex row, Plan &plan) {
   const uint64_t grid = uint64_t(q.tiles) * q.heads * uint64_t(a.batch);
   const auto launch = [&](uint32_t mode) {
     q.mode = mode;
-    set_params(plan.launch(row, grid), q);
+    Step &s = plan.launch(row, grid);
+    s.overlaps_previous = true;
+    set_params(s, q);
   };
   if (!whole) return launch(QUANT_MODE_BLOCKS);
   plan.clear(a.scale, size_t(a.batch) * size_t(a.heads) * sizeof(float));
