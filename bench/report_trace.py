@@ -11,20 +11,20 @@ import sys
 import pictures
 import record
 
-TENSOR, SOFT, STORE, WAIT = pictures.OURS, pictures.CUDNN, pictures.PURPLE, "#c9ced6"
-GREEN, GOLD, GREY = pictures.FA3, pictures.GOLD, pictures.LIMIT
-# Rows of a picture by role (0 is the producer's), each with the events in it and their colours.
+TENSOR, SOFT, STORE, WAIT = pictures.OURS, pictures.CUDNN, pictures.PURPLE, "#b9c0c9"
+GREEN, GOLD, GREY, INK = pictures.FA3, pictures.GOLD, pictures.LIMIT, pictures.INK
+# Rows of a picture by role (0 is the producer's): event, what the row is called for it, colour.
 # Events that share a row do not overlap.
-LOADS = ("loads", {"load Q": GOLD, "load K": GREY, "load V": "#9aa3af"})
-FORWARD = {0: [LOADS],
-           1: [("QK", {"QK": TENSOR}), ("PV", {"PV": GREEN}), ("softmax", {"softmax": SOFT}),
-               ("waits, store O", {"wait": WAIT, "store O": STORE})]}
-BACKWARD = {0: [("loads", {"load Q, dO": GREY}), ("dQ", {"dQ": TENSOR}),
-                ("adds, waits", {"add dQ": STORE, "wait": WAIT})],
-            1: [("S, dP", {"S": TENSOR, "dP": "#3d94c9"}), ("dV", {"dV": GREEN}),
-                ("dK", {"dK": GOLD}), ("P, dS", {"P": SOFT, "dS": "#cf7a3d"}),
-                ("waits, store", {"wait": WAIT, "store dK, dV": STORE})]}
-LEFT, RIGHT, ROW, BAR = 136, 848, 17, 13
+FORWARD = {0: [[("load Q", "loads Q", GOLD), ("load K", "K", INK), ("load V", "V", GREY)]],
+           1: [[("QK", "QK", TENSOR)], [("PV", "PV", GREEN)], [("softmax", "softmax", SOFT)],
+               [("wait", "wait", WAIT), ("store O", "store O", STORE)]]}
+BACKWARD = {0: [[("load Q, dO", "loads", INK)], [("dQ", "dQ", TENSOR)],
+                [("wait", "wait", WAIT), ("add dQ", "add dQ", STORE)]],
+            1: [[("S", "S", TENSOR), ("dP", "dP", "#2f6f94")], [("dV", "dV", GREEN)],
+                [("dK", "dK", GOLD)], [("P", "P", SOFT), ("dS", "dS", "#8f4a1f")],
+                [("wait", "wait", WAIT), ("store dK, dV", "store", STORE)]]}
+SMALL = {"wait", "load Q", "load K", "load V", "load Q, dO", "add dQ"}  # bars without words
+LEFT, RIGHT, ROW, BAR = 120, 848, 17, 13
 
 
 def role_name(role, backward):
@@ -61,23 +61,26 @@ def timeline(spans, title, note=""):
     for role in roles:
         d.text(16, y + 10, role_name(role, backward), 12, bold=True)
         y += 16
-        for label, colours in rows[min(role, 1)]:
-            d.text(16, y + 11, label, 12)
-            for s in spans:
-                if s["role"] != role or s["event"] not in colours or s["begin"] >= last:
-                    continue
-                left, right = x(s["begin"]), x(s["end"])
-                colour = colours[s["event"]]
-                d.rect(left, y, max(right - left, 0.7), BAR, colour)
-                words = "" if s["event"] in ("wait", "load Q, dO") or role == 0 else \
-                    f"{s['event']} {s['number']}" if len(colours) > 1 else str(s["number"])
-                if s["event"].startswith("store"):
-                    words = s["event"]
-                if words and pictures.text_width(words, 12) + 4 < right - left:
-                    d.text((left + right) / 2, y + 11, words, 12, pictures.CARD, "middle")
+        for row in rows[min(role, 1)]:
+            at = 16
+            for event, label, colour in row:
+                d.text(at, y + 11, label, 12, GREY if colour == WAIT else colour)
+                at += pictures.text_width(label, 12) + 7
+                draw_spans(d, [s for s in spans if s["role"] == role and s["event"] == event and
+                               s["begin"] < last], x, y, colour, len(row) > 1)
             y += ROW
         y += 4
     return d.svg()
+
+
+def draw_spans(d, spans, x, y, colour, named):
+    for s in spans:
+        left, right, event = x(s["begin"]), x(s["end"]), s["event"]
+        d.rect(left, y, max(right - left, 0.7), BAR, colour)
+        words = event if event.startswith("store") else \
+            f"{event} {s['number']}" if named else str(s["number"])
+        if event not in SMALL and pictures.text_width(words, 12) + 3 < right - left:
+            d.text((left + right) / 2, y + 11, words, 12, pictures.CARD, "middle")
 
 
 def ablation(load, name):

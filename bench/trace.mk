@@ -22,7 +22,7 @@ RESULTS_ALL += trace ablation
 results-trace: $(TRACE)/trace
 	@$(call trace_results,fwd_d64,fwd_d64_m192_bf16 --blocks 60:68)
 	@$(call trace_results,fwd_d128,fwd_d128_m128_bf16 --blocks 59:69)
-	@$(call trace_results,bwd_d128,bwd_d128_bf16 --cta 264 --blocks 40:48)
+	@$(call trace_results,bwd_d128,bwd_d128_bf16 --cta 264 --blocks 40:46)
 results-ablation: lib ablations
 	@python3 bench/ablate.py --build $(BUILD) --csv bench/results
 .PHONY: trace
