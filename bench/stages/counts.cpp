@@ -47,11 +47,12 @@ void count_backward(const Problem &p, const fa3ptx_plan_info &plan, Counts &c) {
     if (p.causal) first = std::max(0, key - (p.seqlen_k - p.seqlen_q)) / plan.tile_m;
     const double steps = std::max(0, ceil_div(p.seqlen_q, plan.tile_m) - first);
     scores += steps * plan.tile_m * plan.tile_n;
-    bytes += steps * plan.tile_m * (2 * dims * ctas + 8 * ctas + 4 * p.head_dim);
+    bytes += steps * plan.tile_m * (2 * dims + 8) * ctas;
   }
   const double heads = double(p.batch) * p.heads_q;
   c.exps = scores * heads;
   c.issued = c.exps * 2 * (3 * p.head_dim + 2 * p.dim_v());
+  c.sums = c.exps / plan.tile_n * 4 * p.head_dim;
   c.l2_to_sm = bytes * heads + 2 * dims * double(p.batch) * p.heads_kv * p.seqlen_k;
 }
 

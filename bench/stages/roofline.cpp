@@ -86,7 +86,8 @@ Report report_of(const Problem &p, bool backward) {
   const double tensor = limit_of(p.dtype == FA3PTX_E4M3 ? "tensor8" : "tensor16") * per_clock;
   r.lines = {{"products", "FLOP", r.counts.issued, tensor},
              {"exponentials", "exp", r.counts.exps, limit_of("mufu") * per_clock},
-             {"L2 to SMs", "B", r.counts.l2_to_sm, limit_of("from_l2") * per_clock},
+             {"L2 to SMs", "B", r.counts.l2_to_sm, limit_of("l2_gives") * per_clock / r.card.sms},
+             {"sums in L2", "B", r.counts.sums, limit_of("l2_takes") * per_clock / r.card.sms},
              {"memory", "B", r.counts.memory, r.card.gigabytes * 1e9}};
   return r;
 }
@@ -136,8 +137,8 @@ void write_csv(const char *path) {
                output_of("date +%F").c_str(), output_of(kCommitCommand).c_str(),
                card.is_here ? device().name.c_str() : "none, limits of an H200", card.sms,
                card.gigabytes);
-  std::fprintf(csv, "dir,d,mask,seqlen,kernel,flop,issued,exps,l2_bytes,memory_bytes,sm_mhz,"
-                    "products_us,exps_us,l2_us,memory_us,measured_us,binds,share\n");
+  std::fprintf(csv, "dir,d,mask,seqlen,kernel,flop,issued,exps,l2_bytes,sum_bytes,memory_bytes,"
+                    "sm_mhz,products_us,exps_us,l2_us,sums_us,memory_us,measured_us,binds,share\n");
   for (const char *dir : {"fwd", "bwd", "fp8"})
     for (int dim : {64, 128, 256})
       for (bool causal : {false, true})
@@ -145,10 +146,10 @@ void write_csv(const char *path) {
           const Problem p = problem(!std::strcmp(dir, "fp8") ? FA3PTX_E4M3 : FA3PTX_BF16, dim,
                                     seqlen, causal);
           const Report r = report_of(p, !std::strcmp(dir, "bwd"));
-          std::fprintf(csv, "%s,%d,%s,%d,%s,%.5g,%.5g,%.5g,%.5g,%.5g,%.0f", dir, dim,
+          std::fprintf(csv, "%s,%d,%s,%d,%s,%.5g,%.5g,%.5g,%.5g,%.5g,%.5g,%.0f", dir, dim,
                        causal ? "causal" : "none", seqlen, r.plan.kernel, r.counts.flop,
-                       r.counts.issued, r.counts.exps, r.counts.l2_to_sm, r.counts.memory,
-                       r.card.megahertz);
+                       r.counts.issued, r.counts.exps, r.counts.l2_to_sm, r.counts.sums,
+                       r.counts.memory, r.card.megahertz);
           for (const Line &l : r.lines) std::fprintf(csv, ",%.1f", l.seconds() * 1e6);
           if (r.measured > 0)
             std::fprintf(csv, ",%.1f,%s,%.3f\n", r.measured * 1e6, r.binding().c_str(),

@@ -23,6 +23,9 @@ double of(const char *row) {
   return found == measured().end() ? 0 : found->second;
 }
 
+double sms() { return device().multiprocessors; }
+double least(double a, double b) { return std::min(a, b); }
+
 // FLOP of 8 k-steps, k of them deep, for 64 rows a warpgroup.
 double products(const Stage &s, double k) { return s("N") * k * (s("THREADS") - 128); }
 double box(const Stage &s) { return s("BOX_ROWS") * s("SPAN"); } // with multicast, what arrives
@@ -130,8 +133,7 @@ StageRun::StageRun(const Stage &s, bool large)
       file_(built_file("stages", s.name + (device().emulated ? ".ptx" : ".cubin"))),
       kernel_(file_.kernel(s.name)) {
   const unsigned cluster = s.cluster(), all = unsigned(device().multiprocessors);
-  // Clusters of 4 do not come out even in the SMs of every GPC.
-  const unsigned clusters = large ? std::max(1u, all / cluster - (cluster > 2)) : 2;
+  const unsigned clusters = large ? all / cluster : 2;
   const unsigned wanted = s("CTAS") ? unsigned(s("CTAS")) : clusters * cluster;
   shape_ = {wanted, unsigned(s("THREADS")), s.source == "load" || cluster > 1 ? cluster : 1,
             unsigned(s("SMEM_BYTES")), false};
@@ -150,6 +152,7 @@ StageRun::StageRun(const Stage &s, bool large)
   std::memset(params_, 0, sizeof params_);
   if (s.on_host()) {
     put(params_, 0, result_->address);
+    set_maps(params_);
     return;
   }
   put(params_, STAGE_IN, in_->address);
@@ -183,9 +186,16 @@ void StageRun::set_maps(unsigned char *params) {
 }
 
 void StageRun::enqueue(unsigned iterations) {
-  if (stage_.on_host()) set_maps(params_);
-  else put(params_, STAGE_ITERATIONS, iterations);
+  if (stage_.on_host() && stage_("ENCODE")) set_maps(params_);
+  if (!stage_.on_host()) put(params_, STAGE_ITERATIONS, iterations);
   cuda_check(launch(kernel_, shape_, device().stream, {params_}), "cuLaunchKernelEx");
+}
+
+// GPCs need not come out even in clusters: as many as run at the same time.
+void StageRun::fit() {
+  for (StageTimes t = run(100); t.all > 1.5 * t.seconds && shape_.grid > shape_.cluster;
+       t = run(100))
+    shape_.grid -= shape_.cluster;
 }
 
 StageTimes StageRun::run(unsigned iterations) {

@@ -47,6 +47,7 @@ class StageRun {
   StageRun(const Stage &, bool large);
   StageTimes run(unsigned iterations);
   void enqueue(unsigned iterations);
+  void fit(); // no more clusters than run at once
   unsigned ctas() const { return shape_.grid; }
   double tensor_bytes() const { return double(rows_) * row_bytes_; }
   Buffer &output() { return *out_; }
