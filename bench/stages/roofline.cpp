@@ -133,7 +133,8 @@ void write_csv(const char *path) {
   std::FILE *csv = std::fopen(path, "w");
   if (!csv) throw std::runtime_error(std::string("cannot write ") + path);
   const Card card = the_card();
-  std::fprintf(csv, "# date: %s\n# commit: %s\n# card: %s, %.0f SMs, memory %.0f GB/s\n",
+  std::fprintf(csv, "# date: %s\n# commit: %s\n# card: %s\n"
+               "# command: make results-roofline\n# card's: %.0f SMs, memory %.0f GB/s\n",
                output_of("date +%F").c_str(), output_of(kCommitCommand).c_str(),
                card.is_here ? device().name.c_str() : "none, limits of an H200", card.sms,
                card.gigabytes);

@@ -86,7 +86,8 @@ void write_csv(const char *path, const std::vector<const Stage *> &shown) {
     const double megahertz = figures[s->name].megahertz;
     if (megahertz > 0) low = std::min(low, megahertz), high = std::max(high, megahertz);
   }
-  std::fprintf(csv, "# date: %s\n# commit: %s\n# card: %s, %d SMs, memory %.0f GB/s\n",
+  std::fprintf(csv, "# date: %s\n# commit: %s\n# card: %s\n"
+               "# command: make results-stages\n# card's: %d SMs, memory %.0f GB/s\n",
                output_of("date +%F").c_str(),
                output_of(kCommitCommand).c_str(), device().name.c_str(),
                device().multiprocessors, memory());
