@@ -35,8 +35,8 @@ results-deterministic: lib
 	$(PYTHON) bench/deterministic.py --repeats 1000 $(CSV)
 	$(PYTHON) bench/deterministic.py --d 128 --causal yes --seqlen 1024,2048,4096 $(CSV)
 results-short: lib
-	$(PYTHON) bench/short_queries.py --heads 32,64 --seqlen-k 1024,8192 $(CSV)
-	$(PYTHON) bench/short_queries.py --heads 32 --seqlen-q 1 --batch 1 --seqlen-k 65536 $(CSV)
+	$(PYTHON) bench/short_queries.py --heads 32,64 --seqlen-k 1024,8192 --batch 16,64 $(CSV)
+	$(PYTHON) bench/short_queries.py --heads 32 --seqlen-q 1 --batch 1 $(CSV)
 results-small: lib
 	$(PYTHON) bench/short_queries.py --small $(CSV)
 results-accuracy: lib $(BUILD)/bench/bench
