@@ -77,13 +77,16 @@ def write(path, columns, rows, **facts):
 
 def merge(path, columns, key, rows, **facts):
     """Like write, but rows of the file stay unless one with the same cells of `key` replaces them,
-    in their place; new ones come last.  Each row gets its commit."""
+    in their place; new ones come last.  Each row gets its commit; commands at one commit add up."""
     new = {}
     for row in rows:
         row = {c: "" if row.get(c) is None else str(row[c]) for c in columns}
         row["commit"] = commit()
         new[tuple(row[k] for k in key)] = row
-    old = read(path)[1] if os.path.exists(path) else []
+    before, old = read(path) if os.path.exists(path) else ({}, [])
+    commands = before["command"].split("; ") if before.get("commit") == commit() else []
+    if command() not in commands:
+        commands.append(command())
     merged = [new.pop(tuple(r.get(k, "") for k in key), r) for r in old] + list(new.values())
     columns = columns + ["commit"]
-    write(path, columns, merged, clocks=clocks(merged), **facts)
+    write(path, columns, merged, clocks=clocks(merged), command="; ".join(commands), **facts)
