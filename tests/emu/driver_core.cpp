@@ -48,7 +48,7 @@ void initOptions() {
   o.uninitShared = envNumber("FA3EMU_UNINIT_SHARED", 1) != 0;
   o.uninitRegs = envNumber("FA3EMU_UNINIT_REGS", 1) != 0;
   o.warProxy = envNumber("FA3EMU_WAR_PROXY", 1) != 0;
-  o.readerFence = envNumber("FA3EMU_READER_FENCE", 0) != 0;
+  o.readerFence = envNumber("FA3EMU_READER_FENCE", 1) != 0;
   o.races = envNumber("FA3EMU_RACES", 1) != 0;
   o.maxFindings = u32(envNumber("FA3EMU_MAX_FINDINGS", 8));
   o.timeout = envNumber("FA3EMU_TIMEOUT", 200);

@@ -226,7 +226,8 @@ Step issue(Warp &w, const Instr &in, u32) {
     scaleD = p != 0;
   }
   u32 group = u32(w.wgGroupEnd.size());
-  Step st = wgmmaRegisterChecks(w, in, scaleD, group, u64(s.n) << 8 | u64(s.a) << 4 | s.f16Acc);
+  const u64 shape = u64(s.n) << 8 | u64(mmaK(s.a)) << 1 | s.f16Acc;
+  Step st = wgmmaRegisterChecks(w, in, scaleD, group, shape);
   if (st != Step::Next) return st;
 
   u64 serial = w.wgIssued++;

@@ -2,7 +2,8 @@
 //
 //   race          the last write, and for a write also every read since, must happen before it
 //   proxy-fence   if one of the two is ordinary and the other asynchronous (wgmma, bulk copies),
-//                 the ordinary one must have been followed by fence.proxy.async in its own thread
+//                 a fence.proxy.async must lie between: of the thread of the ordinary one, or of one
+//                 that knows of it
 //   uninitialised a read needs a write before it
 //
 // Within a warp, different lanes are ordered by bar.warp.sync (or a wider barrier) only. Of a cell
@@ -78,7 +79,7 @@ void checkAgainstWrite(const Touch &a, u32 packed) {
              e.async ? "whose completion was not waited for" : "and nothing orders the two");
   } else if (a.async && !e.async && !proxyFenced(hzClock(a.w, a.lane), e.actor, e.epoch, lanes)) {
     complain(a, "proxy-fence", "written", e.actor, e.instr,
-             "without a fence.proxy.async of the writer after it");
+             "and no fence.proxy.async lies between");
   }
 }
 
@@ -96,7 +97,7 @@ void checkAgainstReads(const Touch &a, u32 packed) {
     } else if (a.async && !e.async && options().warProxy &&
                !proxyFenced(hzClock(a.w, a.lane), e.actor, e.epoch, lanes)) {
       complain(a, "proxy-fence", "read", e.actor, e.instr,
-               "without a fence.proxy.async of the reader after it");
+               "and no fence.proxy.async lies between");
     }
   }
 }

@@ -48,8 +48,7 @@ void hzProxyFence(Warp &w, u32 lanes, bool shared, bool global) {
       k.proxiedSome = w.epoch;
       k.proxiedLanes |= lanes;
     }
-    // cp.async writes have no thread that could fence before they are complete: whoever knows them
-    // complete may.
+    // Whoever knows of an access may fence it; cp.async writes have nobody else who could.
     for (size_t i = 0; i < clock.size(); ++i)
       if (c.actors[i].kind == ActorInfo::CpAsyncActor || options().readerFence) {
         Known &o = clock.at(int(i));

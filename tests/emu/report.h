@@ -15,7 +15,7 @@ struct Options {
                             // 2: a warpgroup in every launch that has several
   bool uninitGlobal = true, uninitShared = true, uninitRegs = true;
   bool warProxy = true;     // ask for a proxy fence between generic reads and a TMA overwrite
-  bool readerFence = false; // accept the proxy fence on the reader's side
+  bool readerFence = true;  // accept the proxy fence on the side that knows of the access
   bool races = true;        // vector clocks on shared memory
   u32 maxFindings = 8;      // per launch, then the grid is stopped
   u64 timeout = 200;        // million warp instructions without progress
