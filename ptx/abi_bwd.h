@@ -13,7 +13,12 @@
 //   -D             at float BWD_STAT_D / 4 + 32o + 16h + 4c + e, and again 2 floats on: a thread's
 //                  four accumulators of columns 2c, 2c + 1 start there
 #define BWD_STAT_D 256
-#define BWD_STAT_BYTES 768
+// and -D again as the sum of three bf16 numbers, the upper 8 bits of its significand, the next, the
+// rest: number k of row r at byte BWD_STAT_PARTS + 128k + 2 (r ^ 8k), a row of 128 bytes in
+// the 128 B swizzle (bwd_minus_d.inc; some kernels read these, some the others)
+#define BWD_STAT_PARTS 768
+#define BWD_PARTS_BYTES 384
+#define BWD_STAT_BYTES 1152
 
 // Deterministic mode: two u32 counters a block, one for each CTA of a pair, of the warps that have
 // added; those of the first block of a turn are used (bwd_turn.inc).

@@ -215,7 +215,7 @@ void choose_grid(const Problem &p, const DeviceProps &device, const Row &row, Ma
 }
 
 // Offsets in the workspace.  Linear in seqlen: per query block of 64 rows and query head
-// 768 B + 256 B head_dim (+ 8 B); with parts > 1 also 256 B (head_dim + head_dim_v) per part,
+// 1152 B + 256 B head_dim (+ 8 B); with parts > 1 also 256 B (head_dim + head_dim_v) per part,
 // 64 keys and key head.
 struct Workspace {
   char *base;
