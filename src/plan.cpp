@@ -19,7 +19,7 @@ static const struct Family {
     {Role::FWD_FP8, false, false, plan_fp8, rows_fit},
     {Role::FWD_FP8_REF, false, true, plan_fp8_reference, nullptr},
     {Role::BWD_REF_DQ, true, true, plan_ref_backward, nullptr},
-    {Role::FWD, false, false, plan_forward, rows_fit},
+    {Role::FWD, false, false, plan_forward, tiles_fit},
     {Role::FWD_PACKED, false, false, plan_forward_packed, packs},
     {Role::BWD, true, false, plan_backward, rows_fit},
 };

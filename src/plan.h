@@ -106,10 +106,22 @@ void plan_ref_backward(const Problem &p, const DeviceProps &device, RowIndex row
 void plan_forward(const Problem &p, const DeviceProps &device, RowIndex row, Plan &plan);
 void plan_forward_packed(const Problem &p, const DeviceProps &device, RowIndex row, Plan &plan);
 bool rows_fit(const Problem &p); // row and key numbers of a tile that is part empty fit 32 bits
+bool tiles_fit(const Problem &p); // and so do the numbers of its tiles
 bool packs(const Problem &p); // whether a group's heads fit plan_forward_packed
 void plan_backward(const Problem &p, const DeviceProps &device, RowIndex row, Plan &plan);
 void plan_fp8(const Problem &p, const DeviceProps &device, RowIndex row, Plan &plan);
 void plan_fp8_reference(const Problem &p, const DeviceProps &device, RowIndex row, Plan &plan);
+
+// A divisor as kernels use it: n / d = (2n * factor >> 32) >> shift for n < 2^31 (ptx/sched.inc).
+// factor / 2^(31 + shift) exceeds 1/d by at most 1 / (d 2^31): too little to reach the next whole.
+struct Divisor {
+  uint32_t d = 1, factor = 0, shift = 0;
+  Divisor() = default;
+  explicit Divisor(uint32_t by) : d(by) {
+    while (shift < 31 && (uint32_t(1) << shift) < d) shift++;
+    if (d > 0) factor = uint32_t((uint64_t(1) << (31 + shift)) / d + 1);
+  }
+};
 
 // Whether 192-row tiles, so much faster per row, beat 128-row ones on this number of rows.
 bool tall_tiles_pay(const Problem &p, const DeviceProps &device, int64_t percent_faster);

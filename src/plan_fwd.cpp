@@ -14,8 +14,12 @@ struct FwdParams {
   float *lse;
   float scale_log2;
   int32_t seqlen_q, seqlen_k;
-  uint32_t heads_q, group, m_blocks, tiles, levels, level_tiles, pack_shift;
-  uint32_t unused[4];
+  uint32_t heads_q, group, m_blocks, tickets;
+  uint32_t unused[2];
+  uint32_t pack_shift, paired_tickets, paired_heads;
+  int32_t first_row;
+  Divisor by_head_jobs, by_last_heads, by_heads, by_ctas;
+  uint32_t unused_too[5];
 };
 
 #define AT(member, offset) (offsetof(FwdParams, member) == offset)
@@ -23,9 +27,11 @@ static_assert(AT(q, FWD_TMAP_Q) && AT(k, FWD_TMAP_K) && AT(v, FWD_TMAP_V) && AT(
 static_assert(AT(lse, FWD_LSE) && AT(scale_log2, FWD_SCALE_LOG2));
 static_assert(AT(seqlen_q, FWD_SEQLEN_Q) && AT(seqlen_k, FWD_SEQLEN_K));
 static_assert(AT(heads_q, FWD_HEADS_Q) && AT(group, FWD_GROUP));
-static_assert(AT(m_blocks, FWD_M_BLOCKS) && AT(tiles, FWD_TILES));
-static_assert(AT(levels, FWD_LEVELS) && AT(level_tiles, FWD_LEVEL_TILES));
-static_assert(AT(pack_shift, FWD_PACK_SHIFT));
+static_assert(AT(m_blocks, FWD_M_BLOCKS) && AT(tickets, FWD_TICKETS));
+static_assert(AT(pack_shift, FWD_PACK_SHIFT) && AT(paired_tickets, FWD_PAIRED_TICKETS));
+static_assert(AT(paired_heads, FWD_PAIRED_HEADS) && AT(first_row, FWD_FIRST_ROW));
+static_assert(AT(by_head_jobs, FWD_BY_HEAD_JOBS) && AT(by_last_heads, FWD_BY_LAST_HEADS));
+static_assert(AT(by_heads, FWD_BY_HEADS) && AT(by_ctas, FWD_BY_CTAS));
 static_assert(sizeof(FwdParams) == FWD_PARAMS);
 #undef AT
 
@@ -33,14 +39,16 @@ constexpr float kLog2e = 1.4426950408889634f;
 constexpr int kBoxColumns = 64; // 16-bit columns of a 128-byte row: one panel
 constexpr int kGroupRows = 64;  // query rows of a warpgroup: Q and O move in boxes of these
 
-// Causal: query tiles of a head that are neighbours in the order of tiles (ptx/sched.inc).  Enough
-// that K and V are read from memory once for several tiles; with few heads, several tiles of a head
-// are in flight anyway, and fewer neighbours balance better.  Measured on an H200 with 1, 2, 3, 6:
-// at head dim 64 1 is best (4k 5 % above 6); at 128 6 (2k 18 % above 1); at 256 2 gains 2 % at 8k
-// and loses 5 to 8 % up to 2k.
-uint32_t causal_levels(const Problem &p) {
-  if (int64_t(p.heads_q) * p.batch < 32) return 2;
-  return p.head_dim <= 64 ? 1 : 6;
+// Causal: how many heads are left for the end (ptx/sched.inc).  Two rounds of their single tiles,
+// as near as whole heads come to it, balance out; fewer than five rounds in all are too few to bury
+// the seam, so nothing is paired.
+uint32_t last_heads(int64_t heads, int64_t m_blocks, int64_t sms) {
+  const int64_t wanted = 2 * sms;
+  if (heads * m_blocks <= 5 * sms) return uint32_t(heads);
+  const int64_t below = wanted / m_blocks;
+  const bool more = below == 0 || wanted - below * m_blocks > (below + 1) * m_blocks - wanted;
+  const int64_t last = more ? below + 1 : below;
+  return uint32_t(last < heads ? last : heads);
 }
 
 int64_t tiles(const Problem &p, int64_t tile_m) {
@@ -57,9 +65,29 @@ bool tall_tiles_pay(const Problem &p, const DeviceProps &device, int64_t percent
          ceil_div(tiles(p, 128), sms) * int64_t(128) * (100 + percent_faster);
 }
 
+// Twice the number of tiles, and a round more, fits 32 bits.
+bool tiles_fit(const Problem &p) {
+  return rows_fit(p) && tiles(p, kGroupRows) < INT32_MAX / 2;
+}
+
 // Head dim 64; the gain was measured (ptx/fwd.ptx).
 bool fwd_long(const Problem &p, const DeviceProps &device) {
-  return p.causal ? p.seqlen_q >= 1536 : tall_tiles_pay(p, device, 25);
+  return (p.causal && p.seqlen_q >= 1536) || tall_tiles_pay(p, device, 25);
+}
+
+// The order of tiles for `heads` heads, over all batches; returns how many jobs there are.
+static int64_t plan_order(const Problem &p, const DeviceProps &device, int64_t heads,
+                          FwdParams &f) {
+  const int64_t m = f.m_blocks;
+  const int64_t last = p.causal ? last_heads(heads, m, device.sm_count) : 0;
+  const int64_t head_jobs = p.causal ? (m + 1) / 2 : m;
+  const int64_t paired = (heads - last) * head_jobs;
+  f.paired_heads = uint32_t(heads - last);
+  f.paired_tickets = uint32_t(2 * paired);
+  f.by_head_jobs = Divisor(uint32_t(head_jobs));
+  f.by_last_heads = Divisor(uint32_t(last));
+  f.tickets = uint32_t(2 * (paired + last * m));
+  return paired + last * m;
 }
 
 // What the kernels see: `rows` query rows in each of `heads` heads.  Tensor maps of K and V.
@@ -70,17 +98,15 @@ static Step &plan_tiles(const Problem &p, const DeviceProps &device, RowIndex ro
   f.scale_log2 = p.softmax_scale * kLog2e;
   f.seqlen_q = p.seqlen_q, f.seqlen_k = p.seqlen_k;
   f.heads_q = uint32_t(heads);
+  f.by_heads = Divisor(f.heads_q);
   f.m_blocks = ceil_div(rows, row.tile_m);
-  const int64_t all = int64_t(f.m_blocks) * heads * p.batch;
-  f.tiles = uint32_t(all);
-  f.levels = f.m_blocks;
-  if (p.causal && f.levels > causal_levels(p)) f.levels = causal_levels(p);
-  f.level_tiles = uint32_t(int64_t(f.levels) * heads * p.batch);
+  const int64_t jobs = plan_order(p, device, int64_t(heads) * p.batch, f);
 
-  Step &s = plan.launch(row_index, uint64_t(all < device.sm_count ? all : device.sm_count));
+  const int64_t ctas = jobs < device.sm_count ? jobs : device.sm_count;
+  f.by_ctas = Divisor(uint32_t(ctas));
+
+  Step &s = plan.launch(row_index, uint64_t(ctas));
   s.overlaps_previous = true;
-  // A CTA counts one round of tiles past the last.
-  if (all > INT32_MAX) plan.too_large = true;
   set_params(s, f);
   add_map(s, FWD_TMAP_K, p.k, p.head_dim, p.seqlen_k, p.heads_kv, p.batch, kBoxColumns, row.tile_n,
           TensorMap::SWIZZLE_128B);
@@ -92,6 +118,10 @@ static Step &plan_tiles(const Problem &p, const DeviceProps &device, RowIndex ro
 void plan_forward(const Problem &p, const DeviceProps &device, RowIndex row, Plan &plan) {
   FwdParams f = {};
   f.group = uint32_t(p.group());
+  if (p.causal) { // what is missing to full tiles is missing in front (ptx/fwd.ptx)
+    const int64_t tile_m = kRows[row].tile_m, rows = ceil_div(p.seqlen_q, tile_m) * tile_m;
+    f.first_row = -int32_t((rows - p.seqlen_q) / kGroupRows * kGroupRows);
+  }
   Step &s = plan_tiles(p, device, row, p.seqlen_q, p.heads_q, f, plan);
   add_map(s, FWD_TMAP_Q, p.q, p.head_dim, p.seqlen_q, p.heads_q, p.batch, kBoxColumns, kGroupRows,
           TensorMap::SWIZZLE_128B);
@@ -108,7 +138,7 @@ bool packs(const Problem &p) {
   if (group <= 0 || kGroupRows % group != 0) return false;
   const int64_t furthest = ((int64_t(1) << 40) - 1) / (group * dtype_size(p.q.dtype));
   return (p.heads_kv == 1 || (p.q.stride_head <= furthest && p.o.stride_head <= furthest)) &&
-         int64_t(p.seqlen_q) * group <= INT32_MAX - 1024 && rows_fit(p);
+         int64_t(p.seqlen_q) * group <= INT32_MAX - 1024 && tiles_fit(p);
 }
 
 // Where it saves a quarter of the tiles; the row's tile is 128 rows.
