@@ -57,14 +57,20 @@
 #define QUANT_HEADS 76       // u32
 #define QUANT_HEAD_DIM 80    // u32
 #define QUANT_TILES 84       // u32  ceil(seqlen / TILE_M)
-#define QUANT_BLOCK 88       // u32  rows that share a scale; all of a head's: more than seqlen
-#define QUANT_BLOCKS 92      // u32  scales of a head
-#define QUANT_GROUP 96       // u32  warps (8 rows each) of a CTA that share a scale, a power of two
-#define QUANT_MODE 100       // u32  QUANT_MODE_*
-#define QUANT_NORM 104       // f32  1/sqrt(head_dim): rotate; 0: do not
-#define QUANT_SIGNS 108      // u32[8]  sign bits of the columns: 1 flips
-#define QUANT_PARAMS 144
+#define QUANT_PARTS 88       // u32  CTAs that share a head's tiles
+#define QUANT_STEP 92        // s32  rows from a tile of a CTA to its next
+#define QUANT_BLOCK 96       // u32  rows that share a scale; all of a head's: more than seqlen
+#define QUANT_BLOCKS 100     // u32  scales of a head
+#define QUANT_GROUP 104      // u32  warps (8 rows each) of a CTA that share a scale, a power of two
+#define QUANT_MODE 108       // u32  QUANT_MODE_*
+#define QUANT_NORM 112       // f32  1/sqrt(head_dim): rotate; 1: do not
+#define QUANT_SIGNS 116      // u32[8]  sign bits of the columns: 1 flips
+#define QUANT_SRC_STEP 152   // s64  bytes of QUANT_STEP rows
+#define QUANT_DST_STEP 160
+#define QUANT_SCALE_STEP 168
+#define QUANT_PARAMS 176
 #define QUANT_MODE_BLOCKS 0  // a scale for each block, and the data
 #define QUANT_MODE_LARGEST 1 // only raises the scale
 #define QUANT_MODE_GIVEN 2   // the data, by the scale that is there
+#define QUANT_CTAS(d) ((d) == 64 ? 3 : (d) == 128 ? 2 : 1) // of a multiprocessor
 #endif

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "check.h"
+#include "ptx/abi_fp8.h"
 #include "ptx_run.h"
 #include "storage.h"
 
@@ -171,6 +172,14 @@ DEVICE_CASE("quantize: lengths beside warps and tiles; nothing where there is no
     a.batch = batch, a.seqlen = 1 - batch;
     CHECK(fa3ptx_quantize(&a, device().stream) == FA3PTX_OK);
   }
+}
+
+DEVICE_CASE("quantize: more tiles than CTAs find room for") {
+  for (int block : {0, 32})
+    for (int dim : {64, 128, 256}) {
+      const int heads = device().multiprocessors * QUANT_CTAS(dim);
+      check_plain({FA3PTX_BF16, 1, 5 * 128 + 7, heads, dim, block, 0});
+    }
 }
 
 DEVICE_CASE("quantize: captured") {

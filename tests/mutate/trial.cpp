@@ -214,7 +214,7 @@ std::vector<Trial> trials_of(RowIndex row) {
   if (kRows[row].role == Role::QUANT) {
     ::Problem p;
     p.dtype = fa3ptx_dtype(kRows[row].dtype), p.head_dim = kRows[row].head_dim;
-    p.batch = 1, p.heads_q = 2, p.seqlen_q = 2 * kRows[row].tile_m - 5;
+    p.batch = 1, p.heads_q = 5, p.seqlen_q = 6 * kRows[row].tile_m - 5;
     trials.push_back({row, p, false, false, {}, {}, {}, true, {}});
     return trials;
   }
