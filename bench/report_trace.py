@@ -103,12 +103,35 @@ def ablation(load, name):
                 words = [f"{float(r['tflops']):.0f}" for r in shown]
                 change = "nothing: TFLOP/s"
             else:
-                words = [r["of_release"][:4] if r else "" for r in shown]
+                words = [f"{float(r['of_release']):.2f}" if r else "" for r in shown]
             yield f"| {change} | " + " | ".join(words) + " |"
 
 
-PICTURES = {}
-TABLES = {}
+def span_ablated(load, call, switch, d, mask, seqlen):
+    """What is left of the release."""
+    rows = load("ablation_" + call)[1]
+    return next(f"{float(r['of_release']):.2f}" for r in rows if (switch, d, mask, seqlen) ==
+                (r["switch"], r["d"], r["mask"], r["seqlen"]))
+
+
+def drawn(name, title):
+    def draw(load):
+        facts, spans = load("trace_" + name)
+        numbers = "steps (of dQ: halves)" if facts["kernel"].startswith("bwd") else "blocks"
+        return timeline(spans, title, f"{facts['kernel']}, CTA {facts['cta']} on an "
+                        f"{facts['card']}, 8192 rows; numbers are {numbers}")
+    return draw
+
+
+PICTURES = {
+    "timeline_fwd_d64.svg": drawn("fwd_d64", "Forward, head dim 64: three warpgroups take turns"),
+    "timeline_fwd_d128.svg": drawn("fwd_d128", "Forward, head dim 128: P V under the next softmax, "
+                                   "O stored under the next tile's first product"),
+    "timeline_bwd_d128.svg": drawn("bwd_d128", "Backward, head dim 128: arithmetic under products"),
+}
+SPANS = {"ablated": span_ablated}
+TABLES = {name: lambda load, name=name: list(ablation(load, name))
+          for name in ("ablation_fwd", "ablation_bwd")}
 
 
 def main():

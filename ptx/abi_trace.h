@@ -1,5 +1,5 @@
 // abi_trace.h - what a kernel built with -DTRACED writes down (trace.inc), and the names of events:
-// numbers only, read by the PTX (cpp) and by bench/trace.cpp.
+// numbers only, read by the PTX (cpp) and by bench/trace/trace.cpp.
 
 // A list of 8-byte entries for the lead lane of each warpgroup of TRACE_CTAS neighbouring CTAs.
 #define TRACE_CTAS 8
