@@ -106,7 +106,9 @@ static Step &plan_tiles(const Problem &p, const DeviceProps &device, RowIndex ro
   f.by_ctas = Divisor(uint32_t(ctas));
 
   Step &s = plan.launch(row_index, uint64_t(ctas));
-  s.overlaps_previous = true;
+  // A launch in the shadow of the one before saves up to a microsecond where that counts; a round of
+  // tiles later it costs 2 to 3 % (head dim 128, 512 tokens).
+  s.overlaps_previous = jobs <= device.sm_count;
   set_params(s, f);
   add_map(s, FWD_TMAP_K, p.k, p.head_dim, p.seqlen_k, p.heads_kv, p.batch, kBoxColumns, row.tile_n,
           TensorMap::SWIZZLE_128B);
@@ -174,6 +176,7 @@ void plan_forward_packed(const Problem &p, const DeviceProps &device, RowIndex r
   f.group = 1;
   f.pack_shift = uint32_t(__builtin_ctz(unsigned(p.group())));
   Step &s = plan_tiles(p, device, row, int64_t(p.seqlen_q) * p.group(), p.heads_kv, f, plan);
+  s.overlaps_previous = true;
   for (int i = 0; i < s.map_count; i++) s.maps[i].read_once = true; // K, V
   add_packed_map(s, FWD_TMAP_Q, p.q, p.head_dim, p);
   add_packed_map(s, FWD_TMAP_O, p.o, p.head_dim_v, p);
