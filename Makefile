@@ -26,7 +26,11 @@ CUDA_DIRS := $(CUDA_HOME) $(patsubst %/bin/ptxas,%,$(realpath $(shell command -v
 PTXAS     ?= $(firstword $(wildcard $(addsuffix /bin/ptxas,$(CUDA_DIRS))) ptxas-not-found)
 CUDA_INC  ?= $(patsubst %/cuda.h,%,$(firstword \
                $(wildcard $(addsuffix /include/cuda.h,$(CUDA_DIRS)))))
-CPP_PTX   := $(CC) -E -x assembler-with-cpp -undef -nostdinc -Wundef -Werror
+# 1204 is 12.4; without ptxas as if the newest.  Some idioms of ptx/ go by it.
+PTXAS_RELEASE := $(or $(shell '$(PTXAS)' --version 2>/dev/null | \
+  awk -F'release |[.,]' '/release/ { print $$3 * 100 + $$4 }'),9999)
+CPP_PTX   := $(CC) -E -x assembler-with-cpp -undef -nostdinc -Wundef -Werror \
+  -DPTXAS_RELEASE=$(PTXAS_RELEASE)
 NEEDS_TOOLS = @test -x '$(PTXAS)' -a -n '$(CUDA_INC)' || \
   { echo 'No ptxas or no cuda.h: `make setup` fetches them, or set CUDA_HOME.' >&2; exit 1; }
 
@@ -57,10 +61,10 @@ smem_map = `printf '\#include "ptx/$(call col,$*,2).ptx"\nTHE_END SM_END\n' | $(
 CUBINS := $(NAMES:%=$(BUILD)/cubin/%.cubin)
 PTXS   := $(NAMES:%=$(BUILD)/ptx/%.ptx)
 
-# A row has a file of its own, so that editing one row rebuilds one kernel.
+# A row has a file of its own, so that editing one row rebuilds one kernel; another ptxas, all.
 $(BUILD)/row/%: FORCE
-	@mkdir -p $(@D); echo '$(filter $*$(comma)%,$(ROWS))' | cmp -s - $@ || \
-	  echo '$(filter $*$(comma)%,$(ROWS))' > $@
+	@mkdir -p $(@D); echo '$(filter $*$(comma)%,$(ROWS)) $(PTXAS_RELEASE)' | cmp -s - $@ || \
+	  echo '$(filter $*$(comma)%,$(ROWS)) $(PTXAS_RELEASE)' > $@
 
 # A source that a row no longer names may be gone, though the last build's list still has it.
 ptx/%.ptx: ;
@@ -202,7 +206,7 @@ size: all
 	@stat -c '%s %n' $(BUILD)/libfa3ptx.a $(BUILD)/$(SONAME) | awk '{ printf "%9d  %s\n", $$1, $$2 }'
 ## ptxas-matrix  every kernel through other releases of ptxas: PTXAS_LIST="path ...", or as wheels
 PTXAS_RELEASES := cu12==12.4.* cu12==12.6.* cu12==12.8.* cu12==12.9.* 13.0.* latest
-ptxas-matrix: $(PTXS)
+ptxas-matrix:
 	@list='$(PTXAS_LIST)'; [ -n "$$list" ] || for r in $(PTXAS_RELEASES:%='%'); do \
 	  dir=$(WHEELS)/ptxas/$$(echo $$r | tr -cd 'a-z0-9.'); \
 	  case $$r in cu12*) wheel=nvidia-cuda-nvcc-$$r;; latest) wheel=nvidia-cuda-nvcc;; \

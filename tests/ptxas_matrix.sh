@@ -4,18 +4,18 @@
 #   BUILD=... [ROWS='name ...'] [JOBS=n] sh tests/ptxas_matrix.sh PTXAS ...
 #
 # Prints a table, release by kernel source: `ok` and the bytes of its cubins, or the number of
-# kernels that fail; then each failure.  `make ptxas-matrix` preprocesses the kernels and calls it.
-# Cubins and reports stay in $BUILD/matrix/<release>.
+# kernels that fail; then each failure.  The kernels are preprocessed for each release (make's
+# PTXAS_RELEASE).  PTX, cubins and reports stay in $BUILD/matrix/<release>.
 cd "$(dirname "$0")/.." || exit 1
 : "${BUILD:=build}" "${JOBS:=2}"
 
 if [ "$1" = --one ]; then # RELEASE PTXAS NAME: one kernel; its line of the result
   dir=$BUILD/matrix/$2 name=$4
   row=$(grep "^$name," "$BUILD/matrix.rows")
-  if "$3" -arch=sm_90a -v -warn-spills -Werror "$BUILD/ptx/$name.ptx" -o "$dir/$name.cubin" \
+  if "$3" -arch=sm_90a -v -warn-spills -Werror "$dir/ptx/$name.ptx" -o "$dir/$name.cubin" \
     >"$dir/$name.log" 2>&1; then
     why=$(awk -v name="$name" -v registers="$(echo "$row" | cut -d, -f12)" \
-      -v exact="$(grep -c -m1 setmaxnreg "$BUILD/ptx/$name.ptx")" -f ptx/gate.awk \
+      -v exact="$(grep -c -m1 setmaxnreg "$dir/ptx/$name.ptx")" -f ptx/gate.awk \
       "$dir/$name.log" 2>&1 | head -n 1)
   else
     why="kernel $name: $(grep -m1 -E 'error|fatal|spill' "$dir/$name.log" || echo 'ptxas crashed')"
@@ -26,6 +26,7 @@ if [ "$1" = --one ]; then # RELEASE PTXAS NAME: one kernel; its line of the resu
   exit 0
 fi
 
+mkdir -p "$BUILD"
 sed -n 's/^KERNEL(\(.*\)) *$/\1/p' src/kernels.def | tr -d ' ' >"$BUILD/matrix.rows"
 : "${ROWS:=$(cut -d, -f1 "$BUILD/matrix.rows")}"
 releases=''
@@ -33,7 +34,11 @@ for ptxas; do
   release=$("$ptxas" --version | sed -n 's/.* V\([0-9.]*\).*/\1/p')
   [ -n "$release" ] || { echo "$ptxas does not run" >&2; exit 1; }
   releases="$releases $release"
-  rm -rf "${BUILD:?}/matrix/$release" && mkdir -p "$BUILD/matrix/$release"
+  dir=$BUILD/matrix/$release
+  rm -rf "${dir:?}" && mkdir -p "$dir"
+  for name in $ROWS; do echo "$dir/ptx/$name.ptx"; done |
+    MAKEFLAGS='' xargs make -j"$JOBS" BUILD="$dir" PTXAS="$ptxas" HEAD_DIMS='' DTYPES='' >&2 ||
+    exit 1
   for name in $ROWS; do echo "$release $ptxas $name"; done
 done >"$BUILD/matrix.jobs" 2>"$BUILD/matrix.errors" || { cat "$BUILD/matrix.errors" >&2; exit 1; }
 xargs -P "$JOBS" -L 1 sh tests/ptxas_matrix.sh --one <"$BUILD/matrix.jobs"
