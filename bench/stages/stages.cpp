@@ -47,7 +47,7 @@ void time_stage(benchmark::State &state, const Stage &s) {
   std::vector<double> values, megahertz;
   if (s.on_host()) {
     const auto enqueue = [&] { run.enqueue(1); };
-    time_on_host(enqueue, 100);
+    time_on_host(enqueue, 5000); // until the host is warm
     for (auto _ : state) {
       const double seconds = time_on_host(enqueue, 100);
       state.SetIterationTime(seconds);
