@@ -106,8 +106,8 @@ static Step &plan_tiles(const Problem &p, const DeviceProps &device, RowIndex ro
   f.by_ctas = Divisor(uint32_t(ctas));
 
   Step &s = plan.launch(row_index, uint64_t(ctas));
-  // A launch in the shadow of the one before saves up to a microsecond where that counts; a round of
-  // tiles later it costs 2 to 3 % (head dim 128, 512 tokens).
+  // A launch in the shadow of the one before saves up to a microsecond where that counts; a round
+  // of tiles later it costs 2 to 3 % (head dim 128, 512 tokens).
   s.overlaps_previous = jobs <= device.sm_count;
   set_params(s, f);
   add_map(s, FWD_TMAP_K, p.k, p.head_dim, p.seqlen_k, p.heads_kv, p.batch, kBoxColumns, row.tile_n,
