@@ -89,12 +89,15 @@ void dependent_launch(Setup &s) {
   wait_for(device().stream);
 }
 
-void chain_of_three(Setup &s) {
+void chain_of_three(Setup &s, const char *second) {
   s.start("produce", device().stream);
-  s.start("produce_more", device().stream, true);
+  s.start(second, device().stream, true);
   s.start(s.row.kernel, device().stream, true);
   wait_for(device().stream);
 }
+
+void after_a_late_wait(Setup &s) { chain_of_three(s, "produce_more"); }
+void after_a_first_wait(Setup &s) { chain_of_three(s, "pass_on"); }
 
 struct Special {
   void (*run)(Setup &);
@@ -108,7 +111,8 @@ const std::map<std::string, Special> specials = {
     {"release_missing", {plain, 512, 1}},
     {"consume", {two_streams, 1029, 5}},
     {"consume_dependent", {dependent_launch, 1029, 5}},
-    {"consume_chain", {chain_of_three, 1029, 5}},
+    {"consume_chain", {after_a_late_wait, 1029, 5}},
+    {"consume_ahead", {after_a_first_wait, 1029, 5}},
 };
 
 // Everything that was found, "" if nothing.

@@ -53,12 +53,13 @@ Step setmaxnreg(Warp &w, const Instr &in, u32) {
 Step gridDepWait(Warp &w, const Instr &, u32 m) {
   if (w.grid->after && !w.grid->after->finished)
     return block(w, WaitKind::GridDependency, 0, 0);
-  w.grid->waited = true;
+  w.grid->waited = w.cta->waited = true;
   hzLearn(w, m, [](VClock &c) { c.afterDependency = true; });
   return Step::Next;
 }
-Step gridDepLaunch(Warp &w, const Instr &, u32) {
+Step gridDepLaunch(Warp &w, const Instr &, u32 m) {
   if (!w.cta->launchedDependents) {
+    if (!hzClock(w, __builtin_ctz(m)).afterDependency) w.grid->handedOverEarly = true;
     w.cta->launchedDependents = true;
     ++w.grid->ctasTriggered;
   }

@@ -17,10 +17,15 @@ namespace {
 u64 clusterKey(const Warp &w) { return w.grid->id << 32 | w.cta->cluster->index; }
 
 // Is that grid known to be complete?  The one before is, after griddepcontrol.wait; the one before
-// that only if its successor has waited for it in its turn.
+// that only if its successor has waited for it in its turn.  Without a wait of one's own the one
+// before that is, if all of its successor's CTAs waited before they let this grid start.
 bool isComplete(const Warp &w, u64 grid, int lane) {
-  if (!hzClock(w, lane).afterDependency) return false;
-  for (const Grid *g = w.grid->after; g; g = g->after) {
+  const Grid *g = w.grid->after;
+  if (!hzClock(w, lane).afterDependency) {
+    if (!g || g->handedOverEarly) return false;
+    g = g->after;
+  }
+  for (; g; g = g->after) {
     if (g->id == grid) return true;
     if (!g->waited) return false;
   }
@@ -165,7 +170,7 @@ static u32 onTopOf(Warp &w, const Instr &in, u32 old, u32 packed, int lane) {
 static bool early(const Warp &w, int lane) {
   const Grid *first = w.grid->after;
   while (first && first->after) first = first->after;
-  return first && !isComplete(w, first->id, lane);
+  return first && !(hzClock(w, lane).afterDependency && isComplete(w, first->id, lane));
 }
 
 bool hgWantsReads(const Warp &w) {

@@ -253,6 +253,7 @@ struct Cta {
   u32 warpsLeft = 0;
   bool exited = false;
   s64 regPool = 0;               // registers free for setmaxnreg.inc
+  bool waited = false;           // one of its threads has executed griddepcontrol.wait
   bool launchedDependents = false;
   VClock remoteTouch;            // peers' accesses to this CTA's shared memory ("executed")
   u32 smid = 0;
@@ -349,6 +350,7 @@ struct Grid {
   u64 ctasTriggered = 0;         // launch_dependents or exit
   Grid *after = nullptr;         // programmatic launch: the grid griddepcontrol.wait waits for
   bool waited = false;           // somebody has executed griddepcontrol.wait
+  bool handedOverEarly = false;  // a CTA let the next grid start and had not waited itself
   bool finished = false, aborted = false;
   u32 findings = 0;
   u64 instrs = 0;

@@ -134,7 +134,10 @@ void exitLanes(Warp &w, const Instr &in, u32 m) {
   if (--cta.warpsLeft == 0) {
     hzCtaExit(w, in);
     cta.exited = true;
-    if (!cta.launchedDependents) ++cta.grid->ctasTriggered;
+    if (!cta.launchedDependents) {
+      if (!cta.waited) cta.grid->handedOverEarly = true;
+      ++cta.grid->ctasTriggered;
+    }
     cta.launchedDependents = true;
   }
   namedBarriersAfterExit(cta);
