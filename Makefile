@@ -191,7 +191,8 @@ gpu-check: check
 	  $(SANITIZER) --tool $$tool --target-processes all --error-exitcode 9 --print-limit 10 \
 	    $(BUILD)/tests/test_kernels --here --case=$(SANITIZED) > $(BUILD)/$$tool.log 2>&1 \
 	    && echo "compute-sanitizer $$tool: clean" \
-	    || { tail -n 40 $(BUILD)/$$tool.log; echo "compute-sanitizer $$tool: FAILED"; exit 1; }; done
+	    || { grep '^=========' $(BUILD)/$$tool.log | head -n 60; tail -n 1 $(BUILD)/$$tool.log; \
+	         echo "compute-sanitizer $$tool: FAILED, $(BUILD)/$$tool.log"; exit 1; }; done
 SANITIZED ?= small
 ## bench       Google Benchmark over every kernel; ARGS=--benchmark_filter=... and the like
 bench: $(BUILD)/bench/bench
