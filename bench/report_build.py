@@ -21,7 +21,7 @@ def row(load, name):
 
 
 def span_build(load, name, what):
-    """kernels, size (MB), seconds, memory (MB)"""
+    """kernels, size (MB), seconds, cpu (seconds), memory (MB)"""
     value = float(row(load, name)[what])
     return f"{value / 1e6:.1f}" if what == "size" else \
         f"{value / 1e6:.0f}" if what == "memory" else f"{value:.0f}"
@@ -50,8 +50,8 @@ def words(value, unit):
 
 
 # what, heading, unit, ends of the logarithmic axis, column of build.csv, what that is on
-CHARTS = (("time", "Build time", "s", 10, 1e4, "seconds", "2 cores"),
-          ("memory", "Memory while building", "B", 1e7, 2e12, "memory", "2 cores"),
+CHARTS = (("time", "Build time", "s", 10, 1e4, "cpu", "time of 1 core"),
+          ("memory", "Memory while building", "B", 1e7, 2e12, "memory", "2 jobs"),
           ("size", "Library", "B", 1e6, 4e8, "size", "libfa3ptx.so"))
 
 
