@@ -184,8 +184,9 @@ programs: $(PROGRAMS:%=$(BUILD)/$(WHERE)/%) $(if $(GPU),,$(EMULATED))
 ## gpu-check   all tests on the GPU, then small shapes under compute-sanitizer
 SANITIZER = $(firstword $(shell command -v compute-sanitizer) \
   $(wildcard $(addsuffix /bin/compute-sanitizer,$(CUDA_DIRS))))
-gpu-check: check
+gpu-check:
 	@test -n '$(GPU)' || { echo 'gpu-check needs a GPU: there is no /dev/nvidia*' >&2; exit 1; }
+	@$(MAKE) --no-print-directory check
 	@test -n '$(SANITIZER)' || echo 'no compute-sanitizer: `make setup-sanitizer` fetches it'
 	@for tool in $(if $(SANITIZER),memcheck synccheck); do \
 	  $(SANITIZER) --tool $$tool --target-processes all --error-exitcode 9 --print-limit 10 \
@@ -228,6 +229,8 @@ sass: $(BUILD)/cubin/$(K).cubin
 	  the wheel nvidia-cuda-nvdisasm.')
 ## profile K=  a kernel at seqlen 8192 in Nsight Compute, to be read line by line beside its source
 profile:
+	@command -v $(NCU) > /dev/null || \
+	  { echo 'No ncu: Nsight Compute comes with the CUDA toolkit.'; exit 1; }
 	@$(MAKE) --no-print-directory LINEINFO=1 BUILD=build/lines build/lines/bench/bench
 	@$(NCU) --kernel-name $(K) --launch-skip 10 --launch-count 1 --set full --import-source yes \
 	  --force-overwrite --export build/lines/$(K) \

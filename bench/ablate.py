@@ -152,7 +152,7 @@ def main():
         for a in ablations:
             print(f"{a.name:<12}{a.results:<6} {' '.join(a.kernels)}\n{'':18} {a.text}")
         return 0
-    import torch
+    torch = record.pytorch()
     start = time.perf_counter()
     libraries = {"release": Library(os.path.join(options.build, "libfa3ptx.so"))}
     for a in ablations:

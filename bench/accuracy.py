@@ -17,10 +17,10 @@ import math
 import os
 import sys
 
-import torch
-
 import record
 from fa3ptx import FP16, Forward, Library, Tensor
+
+torch = record.pytorch()
 
 BATCH, HEADS, SEQLEN, DIM = 2, 16, 4096, 128
 BOUND = 0.6  # of the plain error

@@ -458,7 +458,7 @@ def main():
         for r in rows:
             print(r.d, f"{r.hq}/{r.hk}", "causal" if r.causal else "full", r.s, r.b)
         return 0
-    import torch
+    torch = record.pytorch()
     start = time.perf_counter()
     library = Library(os.environ.get("FA3PTX_LIBRARY") or
                       os.path.join(ROOT, "build", "libfa3ptx.so"))

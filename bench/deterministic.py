@@ -69,7 +69,7 @@ def main():
     p.add_argument("--settle", type=float, default=0.1)
     p.add_argument("--csv", help="results file whose rows are replaced (record.py)")
     options = p.parse_args()
-    import torch
+    torch = record.pytorch()
     library = Library(os.environ.get("FA3PTX_LIBRARY") or
                       os.path.join(compare.ROOT, "build", "libfa3ptx.so"))
     tensors = compare.Tensors(torch, torch.bfloat16, 16384 * 2048, False)

@@ -16,6 +16,15 @@ ROOT = os.path.dirname(HERE)
 FOLDER = os.path.join(HERE, "results")
 
 
+def pytorch():
+    """The module; what measures beside cuDNN does it through PyTorch."""
+    try:
+        import torch
+    except ImportError:
+        sys.exit(f"{os.path.basename(sys.argv[0])} needs PyTorch with CUDA, which is not installed")
+    return torch
+
+
 def commit():
     """Of the working tree; `+` where it differs from that in what is built.  FA3PTX_COMMIT says it
     where the history is not at hand."""

@@ -117,7 +117,7 @@ def main():
     p.add_argument("--settle", type=float, default=0.02)
     p.add_argument("--csv", help="results file whose rows are replaced (record.py)")
     options = p.parse_args()
-    import torch
+    torch = record.pytorch()
     library = Library(os.environ.get("FA3PTX_LIBRARY",
                                      os.path.join(compare.ROOT, "build", "libfa3ptx.so")))
     print("| d | heads | seqlen_q | seqlen_k | batch | tiles | kernel | ours us | cuDNN | flash | "

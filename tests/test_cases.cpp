@@ -133,7 +133,7 @@ DEVICE_CASE("scores up to 1e8: O is finite and LSE right") {
     for (int head_dim : {64, 128, 256}) {
       Problem p = shape(1, 70, 300, 2, 1, head_dim);
       p.dtype = dtype;
-      p.softmax_scale = 1.4e6f;
+      p.softmax_scale = 1.3e6f;
       const Values values = make_values(p);
       const Reference ref = reference(p, values, false);
       const Outputs out = forward(p, values);
