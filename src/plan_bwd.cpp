@@ -178,7 +178,7 @@ uint32_t choose_section(const Problem &p, int64_t sms, const Row &row, int64_t s
 constexpr int64_t kMaxGroups = 8;
 uint32_t choose_group(int64_t sms, const Row &row, const MainParams &main) {
   const int64_t others = int64_t(main.streams - main.section) * main.n_blocks;
-  const int64_t least_tiles = row.tile_n == 128 && ctas_of(row) == 1 ? 4 : 1;
+  const int64_t least_tiles = row.head_dim == 96 || row.head_dim == 128 ? 4 : 1; // measured at 128
   int64_t groups = others / sms;
   if (groups > kMaxGroups) groups = kMaxGroups;
   if (groups > main.n_blocks / least_tiles) groups = main.n_blocks / least_tiles;
