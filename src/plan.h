@@ -112,6 +112,8 @@ void plan_backward(const Problem &p, const DeviceProps &device, RowIndex row, Pl
 void plan_fp8(const Problem &p, const DeviceProps &device, RowIndex row, Plan &plan);
 void plan_fp8_reference(const Problem &p, const DeviceProps &device, RowIndex row, Plan &plan);
 
+constexpr float kLog2e = 1.4426950408889634f; // exponentials are powers of 2 in the kernels
+
 // A divisor as kernels use it: n / d = (2n * factor >> 32) >> shift for n < 2^31 (ptx/sched.inc).
 // factor / 2^(31 + shift) exceeds 1/d by at most 1 / (d 2^31): too little to reach the next whole.
 struct Divisor {

@@ -79,7 +79,6 @@ static_assert(AT(PostParams, out, BWD_POST_OUT) && AT(PostParams, acc, BWD_POST_
 static_assert(sizeof(PostParams) == BWD_POST_PARAMS);
 #undef AT
 
-constexpr float kLog2e = 1.4426950408889634f;
 constexpr int kBlock = 64;                      // rows of a fragment
 constexpr size_t kTurnBytes = BWD_TURN_BYTES;   // per block of query rows
 constexpr size_t kStatBytes = BWD_STAT_BYTES;   // the same

@@ -71,7 +71,6 @@ static_assert(offsetof(Tensor, batch) == REF_TENSOR_BATCH);
 static_assert(offsetof(Tensor, seq) == REF_TENSOR_SEQ);
 static_assert(offsetof(Tensor, head) == REF_TENSOR_HEAD);
 
-constexpr float kLog2e = 1.4426950408889634f;
 constexpr int kGroupRows = 64; // query rows of a warpgroup
 constexpr int kWarpRows = 16;  // rows of O a warp stores
 

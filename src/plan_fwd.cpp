@@ -35,7 +35,6 @@ static_assert(AT(by_heads, FWD_BY_HEADS) && AT(by_ctas, FWD_BY_CTAS));
 static_assert(sizeof(FwdParams) == FWD_PARAMS);
 #undef AT
 
-constexpr float kLog2e = 1.4426950408889634f;
 constexpr int kBoxColumns = 64; // 16-bit columns of a 128-byte row: one panel
 constexpr int kGroupRows = 64;  // query rows of a warpgroup: Q and O move in boxes of these
 

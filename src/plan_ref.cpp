@@ -35,8 +35,6 @@ static_assert(offsetof(RefTensor, batch) == REF_TENSOR_BATCH);
 static_assert(offsetof(RefTensor, seq) == REF_TENSOR_SEQ);
 static_assert(offsetof(RefTensor, head) == REF_TENSOR_HEAD);
 
-constexpr float kLog2e = 1.4426950408889634f;
-
 // An index along an axis of extent 1 is 0, so the caller's stride there needs no care.
 RefTensor view(const fa3ptx_tensor &t) {
   const int64_t size = dtype_size(t.dtype);
